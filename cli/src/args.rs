@@ -6,7 +6,8 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use clap::{Parser, Subcommand};
+use brickscope_runs::{home, settings};
+use clap::{Arg, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::cmd::benchmark::BenchmarkArgs;
 use crate::cmd::bisect::BisectArgs;
@@ -44,6 +45,7 @@ use crate::cmd::trial::TryArgs;
 use crate::cmd::verify_receipt::VerifyReceiptArgs;
 use crate::cmd::versus::VersusArgs;
 use crate::flags::profile::ProfileArgs;
+use crate::text::{WIDTH, wrap};
 
 /// See where an LLM's time goes: brick by brick, measured.
 #[derive(Debug, Parser)]
@@ -52,9 +54,13 @@ use crate::flags::profile::ProfileArgs;
     version,
     about,
     max_term_width = 80,
-    after_help = "Examples:\n  brickscope profile model.gguf --prompt \"Once upon a time\" --tokens 64\n\nDid a change make it slower?\n  brickscope benchmark model.gguf --processes 10 --out runs/main\n  brickscope verify-receipt runs/main/1\n  brickscope benchmark model.gguf --processes 10 --out runs/pr\n  brickscope compare runs/main runs/pr\n  brickscope gate --baseline baseline --update runs/main\n  brickscope gate --baseline baseline runs/pr -o md\n  brickscope history runs"
+    after_help = "Examples:\n  brickscope profile model.gguf --prompt \"Once upon a time\" --tokens 64\n\nDid a change make it slower?\n  brickscope benchmark model.gguf --processes 10 --out runs/main\n  brickscope verify-receipt runs/main/1\n  brickscope benchmark model.gguf --processes 10 --out runs/pr\n  brickscope compare runs/main runs/pr\n  brickscope gate --baseline baseline --update runs/main\n  brickscope gate --baseline baseline runs/pr --format md\n  brickscope history runs"
 )]
 pub(crate) struct Args {
+    /// When to colour what is printed. `auto` does on a terminal, unless NO_COLOR is set.
+    #[arg(long, global = true, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
+    pub(crate) color: ColorChoice,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -82,8 +88,73 @@ impl Args {
             }
             *command = "profile".into();
         }
-        Self::try_parse_from(words)
+        let command = grouped(with_defaults(Self::command())).color(colour(&words));
+        Self::from_arg_matches(&command.try_get_matches_from(words)?)
     }
+}
+
+/// What `--color` says to the help and to errors, which are printed before all words are read.
+fn colour(words: &[OsString]) -> ColorChoice {
+    let mut words = words.iter().filter_map(|word| word.to_str()).take_while(|word| *word != "--");
+    let mut choice = ColorChoice::Auto;
+    while let Some(word) = words.next() {
+        let value = match word.strip_prefix("--color") {
+            Some("") => words.next(),
+            Some(value) => value.strip_prefix('='),
+            None => None,
+        };
+        choice = value.and_then(|value| value.parse().ok()).unwrap_or(choice);
+    }
+    choice
+}
+
+/// The defaults of the user's file, where a flag has a default: an environment variable and the flag itself win.
+fn with_defaults(command: clap::Command) -> clap::Command {
+    let command = command.mut_subcommand("history", |history| {
+        history.mut_arg("dir", |dir| dir.default_value(home().as_os_str()))
+    });
+    let Some(lake) = settings::current().lake.as_deref() else { return command };
+    let given = |arg: Arg| match arg.get_id() == "lake" {
+        true => arg.default_value(lake.as_os_str()).required(false),
+        false => arg,
+    };
+    command
+        .mut_subcommand("collect", |collect| collect.mut_args(given))
+        .mut_subcommand("lake", |lake| lake.mut_subcommands(|of| of.mut_args(given)))
+}
+
+/// The commands by what they are for.
+const GROUPS: [(&str, &str); 6] = [
+    ("Measure", "profile run benchmark load top flamegraph machine doctor selftest"),
+    ("Look", "show findings explain requests report export import ls tag rm gc"),
+    ("Compare", "compare versus gate bisect try history"),
+    ("Fleet", "collect lake receipt verify-receipt"),
+    ("Model", "diverge logits tokenize synth"),
+    ("This program", "completions man"),
+];
+
+/// The column in which the help says what a command does.
+const INDENT: usize = 18;
+
+/// The help with its commands in groups: clap has headings for flags alone.
+fn grouped(command: clap::Command) -> clap::Command {
+    let (header, literal) = (command.get_styles().get_header(), command.get_styles().get_literal());
+    let mut groups = String::new();
+    for (title, names) in GROUPS {
+        groups += &format!("{header}{title}:{header:#}\n");
+        for name in names.split(' ') {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let lines = wrap(&about, WIDTH - INDENT).join(&format!("\n{:INDENT$}", ""));
+            groups += &format!("  {literal}{name}{literal:#}");
+            groups += &format!("{:1$}{lines}\n", "", INDENT - 2 - name.len());
+        }
+        groups.push('\n');
+    }
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{header}Options:{header:#}\n{{options}}{{after-help}}"
+    );
+    command.help_template(template)
 }
 
 /// Whether a word names a program, and not a model: a file in PATH, or one that may be executed.
@@ -150,4 +221,35 @@ pub(crate) enum Command {
     Flamegraph(FlamegraphArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_in_one_group_and_every_group_has_commands() {
+        let command = Args::command();
+        let mut all: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        let mut grouped: Vec<&str> =
+            GROUPS.iter().flat_map(|(_, names)| names.split(' ')).collect();
+        all.sort_unstable();
+        grouped.sort_unstable();
+        assert_eq!(all, grouped);
+        assert!(all.iter().all(|name| name.len() + 4 <= INDENT), "{all:?}");
+        // The template of the help has names in braces.
+        let abouts = command.get_subcommands().filter_map(clap::Command::get_about);
+        assert!(abouts.map(ToString::to_string).all(|about| !about.contains('{')));
+    }
+
+    #[test]
+    fn colours_of_the_help_are_chosen_by_the_words_before_a_program() {
+        let colour =
+            |line: &str| colour(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(colour("brickscope --color never --help"), ColorChoice::Never);
+        assert_eq!(colour("brickscope show --color=always"), ColorChoice::Always);
+        assert_eq!(colour("brickscope run -- ls --color never"), ColorChoice::Auto);
+        assert_eq!(colour("brickscope show --color"), ColorChoice::Auto);
+        assert_eq!(colour("brickscope show --color blue"), ColorChoice::Auto);
+    }
 }

@@ -33,7 +33,7 @@ pub(crate) fn compared(
 }
 
 pub(crate) fn print(comparison: &Comparison, how: &ComparisonArgs) -> Result<()> {
-    let format = if how.json { ComparisonFormat::Json } else { how.output };
+    let format = how.format();
     let text = match format {
         ComparisonFormat::Text => view::comparison(comparison),
         ComparisonFormat::Md => view::comparison_markdown(comparison),

@@ -1,7 +1,8 @@
 //! Test of the commands in the documentation: each must parse.
 
+use brickscope_runs::RUNS;
+
 use crate::args::Args;
-use crate::runs::RUNS;
 
 /// The pages, and the least number of commands on each.
 const PAGES: [(&str, &str, usize); 21] = [

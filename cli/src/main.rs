@@ -75,6 +75,7 @@ use std::process::ExitCode;
 
 // For the modules below, as if it were one of them.
 use brickscope_runs::private;
+use brickscope_runs::settings::Settings;
 use clap::CommandFactory;
 
 use crate::args::{Args, Command};
@@ -98,8 +99,15 @@ fn main() -> ExitCode {
 
 #[inline(never)]
 fn parse() -> Box<Args> {
+    match Settings::find() {
+        Ok(settings) => settings.keep(),
+        Err(error) => {
+            output::write_error(&error);
+            std::process::exit(2);
+        }
+    }
     let args = Args::read(std::env::args_os());
-    Box::new(args.unwrap_or_else(|error| {
+    let args = Box::new(args.unwrap_or_else(|error| {
         let is_plain = |word: std::ffi::OsString| {
             !word.to_string_lossy().contains(brickscope_analysis::view::is_unprintable)
         };
@@ -109,7 +117,9 @@ fn parse() -> Box<Args> {
             std::process::exit(error.exit_code());
         }
         error.exit()
-    }))
+    }));
+    output::set_colour(args.color);
+    args
 }
 
 #[inline(never)]

@@ -11,10 +11,12 @@ use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write, stderr, std
 use std::iter::repeat;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use brickscope_analysis::text::{WIDTH, wrap};
 use brickscope_analysis::view::{printable_text, screened, screened_lines};
+use clap::ColorChoice;
 use terminal_size::terminal_size_of;
 
 /// Prints text, JSON or a page on standard output, without what could control a terminal.
@@ -159,11 +161,28 @@ pub(crate) fn is_terminal() -> bool {
     stdout().is_terminal()
 }
 
-/// Whether to colour standard output: only on a terminal, and not against <https://no-color.org>.
+/// What `--color` says.
+static COLOUR: OnceLock<ColorChoice> = OnceLock::new();
+
+pub(crate) fn set_colour(choice: ColorChoice) {
+    let _ = COLOUR.set(choice);
+}
+
+/// Whether to colour standard output.
 pub(crate) fn wants_colour() -> bool {
-    let declined = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    is_terminal() && !declined && !dumb
+    wants_colour_on(is_terminal())
+}
+
+/// Whether to colour what goes to a terminal, or not to one: as `--color` says, and without it only on a terminal, and not
+/// against <https://no-color.org>.
+pub(crate) fn wants_colour_on(is_terminal: bool) -> bool {
+    let declined = || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = || std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    match COLOUR.get() {
+        Some(ColorChoice::Always) => true,
+        Some(ColorChoice::Never) => false,
+        _ => is_terminal && !declined() && !dumb(),
+    }
 }
 
 pub(crate) fn is_stderr_terminal() -> bool {

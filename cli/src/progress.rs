@@ -1,4 +1,4 @@
-//! Progress bars on standard error, if it is a terminal.
+//! Progress bars on standard error, if it is a terminal, with how long the rest takes at the rate so far.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -6,17 +6,17 @@ use crate::text::printable;
 
 /// A bar of `total` bytes.
 pub(crate) fn bytes(what: &'static str, total: u64) -> ProgressBar {
-    bar(what, total, "{msg:10} [{bar:40}] {bytes}/{total_bytes}")
+    bar(what, total, "{msg:10} [{bar:30}] {bytes}/{total_bytes}, {eta} left")
 }
 
 /// A bar of `total` tokens.
 pub(crate) fn tokens(what: &'static str, total: u64) -> ProgressBar {
-    bar(what, total, "{msg:10} [{bar:40}] {pos}/{len} tokens")
+    bar(what, total, "{msg:10} [{bar:30}] {pos}/{len} tokens, {eta} left")
 }
 
 /// A bar of `total` steps of the same kind.
 pub(crate) fn steps(what: &'static str, total: u64) -> ProgressBar {
-    bar(what, total, "{msg:10} [{bar:40}] {pos}/{len}")
+    bar(what, total, "{msg:10} [{bar:30}] {pos}/{len}, {eta} left")
 }
 
 /// A bar of `total` requests, with how many are going on, and how long it will take.
@@ -27,7 +27,7 @@ pub(crate) fn requests(total: u64) -> ProgressBar {
 
 /// A bar of `total` milliseconds, with a note on the state of the result.
 pub(crate) fn time(what: &'static str, total: u64) -> ProgressBar {
-    bar(what, total, "{msg:10} [{bar:40}] {prefix}")
+    bar(what, total, "{msg:10} [{bar:20}] {eta} left  {prefix}")
 }
 
 /// A note without a bar, for work of unknown length.

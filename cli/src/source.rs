@@ -11,6 +11,7 @@ use brickscope_engine::gguf::{self, Gguf, Pages, Placement};
 use brickscope_engine::synth::{self, Shape, SynthQuant};
 use brickscope_engine::{Architecture, Error, Model};
 use brickscope_kernels::Kernels;
+use brickscope_runs::settings;
 
 use crate::flags::ExecutorArgs;
 use crate::{cache, device, progress};
@@ -143,7 +144,7 @@ pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
     if let Some(caveat) = kernels.backend().caveat() {
         tell!("note: {caveat}");
     }
-    let threads = args.threads.unwrap_or_else(all_threads);
+    let threads = args.threads.or(settings::current().threads).unwrap_or_else(all_threads);
     Cpu::new(kernels, threads)
         .with_context(|| format!("--threads: the system can't start {threads} threads"))
 }

@@ -10,10 +10,9 @@ use brickscope_profile::Profile;
 use brickscope_profile::save::now_rfc3339_ms;
 use tempfile::TempDir;
 
-use crate::files::{
-    FLAMEGRAPH, MAIN, PROFILE, RECEIPT, RUNS, SAMPLES, SUMMARY, processes, remove_file,
-};
+use crate::files::{FLAMEGRAPH, MAIN, PROFILE, RECEIPT, SAMPLES, SUMMARY, processes, remove_file};
 use crate::private;
+use crate::settings::home;
 use crate::summary::{self, Summary};
 use crate::writing::Writing;
 
@@ -98,7 +97,7 @@ impl RunDir {
 
     /// As [`create`](Self::create), but with `overwrite` it accepts a folder that holds a run.
     pub fn open(path: Option<&Path>, created: &str, overwrite: bool) -> Result<Self> {
-        let absent = first_absent(path.unwrap_or(Path::new(RUNS)));
+        let absent = first_absent(path.unwrap_or(home()));
         let is_named = path.is_some();
         let cannot = |path: &Path| format!("can't write the run to {}", path.display());
         let path = match path {
@@ -107,7 +106,7 @@ impl RunDir {
                 path.to_owned()
             }
             None => {
-                let parent = Path::new(RUNS);
+                let parent = home();
                 new_folder(parent, created).with_context(|| cannot(parent))?
             }
         };
@@ -250,7 +249,7 @@ impl RunDir {
         };
         let path = match &late.created {
             // Other processes may have begun in the same second.
-            Some(created) => new_folder(Path::new(RUNS), created)?,
+            Some(created) => new_folder(home(), created)?,
             None => {
                 fs::create_dir_all(&self.path)?;
                 self.path.clone()

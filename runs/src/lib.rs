@@ -7,11 +7,15 @@
 //! | `summary.rs` | the small file of a run that [`list()`] reads in place of its profile |
 //! | `folder.rs` | [`RunDir`]: the folder that a run is written to |
 //! | `read.rs` | [`load`]: a run, given its folder or its file |
+//! | `receipts.rs` | a receipt of a run, and whether it is as it was made |
+//! | `sides.rs` | the sides of a comparison: the runs of one process or of many |
 //! | `times.rs` | when a run was made and imported |
+//! | `left_out.rs` | a run without its disturbed passes |
 //! | `tag.rs` | names that users give to runs |
 //! | `list.rs` | [`list()`]: the runs in a folder, newest first |
 //! | `find.rs` | [`find()`]: which run a word names. The one place that decides it |
 //! | `remove.rs` | removing runs, and nothing else; [`old`]: which of many |
+//! | `settings.rs` | [`Settings`](settings::Settings): the user's defaults, in `brickscope.toml` |
 //! | `view.rs` | the list as a table and as JSON |
 //! | `llama_bench.rs` | files of llama-bench in the place of runs |
 //! | `private.rs` | folders that no other user can write to |
@@ -20,11 +24,15 @@
 mod files;
 mod find;
 mod folder;
+mod left_out;
 mod list;
 pub mod llama_bench;
 pub mod private;
 mod read;
+mod receipts;
 mod remove;
+pub mod settings;
+pub mod sides;
 mod summary;
 pub mod tag;
 mod times;
@@ -36,8 +44,11 @@ pub use crate::files::{
 };
 pub use crate::find::{By, Found, find, newest};
 pub use crate::folder::{RunDir, Written};
+pub use crate::left_out::without_disturbed;
 pub use crate::list::{Budget, List, Row, list};
 pub use crate::read::{load, newest_receipt, spare};
+pub use crate::receipts::{receipt_file, sealed};
 pub use crate::remove::{Contents, NotOurs, Removed, contents, old, remove};
+pub use crate::settings::home;
 pub use crate::summary::{Passes, Summary};
 pub use crate::writing::BeingWritten;

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use brickscope_profile::Profile;
 
-use crate::files::{PROFILE, RUNS, processes, profile_in, receipt_in};
+use crate::files::{PROFILE, processes, profile_in, receipt_in};
+use crate::settings::home;
 
 /// The receipt that was written last to a folder that has no name of the caller's.
 pub fn newest_receipt() -> Result<PathBuf> {
@@ -16,14 +17,15 @@ pub fn newest_receipt() -> Result<PathBuf> {
         let receipt = receipt_in(&folder);
         Some((receipt.metadata().ok()?.modified().ok()?, receipt))
     };
-    let folders = fs::read_dir(RUNS).into_iter().flatten().flatten().map(|entry| entry.path());
+    let folders = fs::read_dir(home()).into_iter().flatten().flatten().map(|entry| entry.path());
     let sets = |folder: PathBuf| {
         let processes = processes(&folder).unwrap_or_default();
         processes.into_iter().map(|(_, process)| process).chain([folder])
     };
     let newest = folders.flat_map(sets).filter_map(written).max();
     let (_, receipt) = newest.with_context(|| {
-        format!("there is no receipt in {RUNS}: name one, or run `brickscope benchmark` first")
+        let home = home().display();
+        format!("there is no receipt in {home}: name one, or run `brickscope benchmark` first")
     })?;
     Ok(receipt)
 }

@@ -77,6 +77,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 10] = [
             "serde",
             "serde_json",
             "tempfile",
+            "toml",
         ],
     ),
     (

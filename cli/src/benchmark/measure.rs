@@ -198,8 +198,10 @@ impl<'b, 'm> Bench<'b, 'm> {
             }
         };
         let mut counted = 0;
+        let since = clock.now();
         for n in 1..=repetitions {
-            show(format!("{name}: {n} of {repetitions}"));
+            let left = left(clock.now().saturating_sub(since), n - 1, repetitions);
+            show(format!("{name}: {n} of {repetitions}{left}"));
             let repetition = self.repetition(plan, &input, keep && n == repetitions)?;
             samples.push((repetition.sample, repetition.sums));
             outputs.push(repetition.output);
@@ -428,9 +430,23 @@ fn fill(test: &mut Test, samples: Vec<(Sample, Sums)>, repetitions: u32, profile
     counted
 }
 
+/// How long the rest takes if each repetition takes as long as those before it.
+fn left(elapsed_ns: u64, done: u32, all: u32) -> String {
+    let Some(each) = elapsed_ns.checked_div(u64::from(done)) else { return String::new() };
+    let left = each.saturating_mul(u64::from(all.saturating_sub(done)));
+    format!(", {} s left", left.div_ceil(1_000_000_000))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rest_takes_as_long_as_what_is_done() {
+        assert_eq!(left(0, 0, 5), "");
+        assert_eq!(left(4_000_000_000, 2, 5), ", 6 s left");
+        assert_eq!(left(1, 4, 5), ", 0 s left");
+    }
 
     #[test]
     fn the_work_of_a_repetition_is_a_whole_number_or_not_known() {

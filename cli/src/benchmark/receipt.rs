@@ -214,7 +214,7 @@ fn environment(weights: &str) -> BTreeMap<String, String> {
     known.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-fn binary() -> Binary {
+pub(crate) fn binary() -> Binary {
     let sha256 = std::env::current_exe().and_then(|path| sha256_file(&path));
     Binary {
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -26,7 +26,7 @@ use crate::{family, interrupt, output, progress};
 /// the runs don't decide it, 2 if the comparison can't be made. docs/compare.md explains the verdicts.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope compare runs/before runs/after\n  brickscope compare runs/before runs/after --threshold 5% -o md\n  brickscope compare old/brickscope new/brickscope --processes 20 --model model.gguf -- --tokens 32"
+    after_help = "Examples:\n  brickscope compare runs/before runs/after\n  brickscope compare runs/before runs/after --threshold 5% --format md\n  brickscope compare old/brickscope new/brickscope --processes 20 --model model.gguf -- --tokens 32"
 )]
 pub(crate) struct CompareArgs {
     /// The side to compare with: a path, a tag, the beginning of a run's name, or `@-1` for the run before the newest.

@@ -40,7 +40,7 @@ pub(crate) struct ExportArgs {
     pub(crate) otlp: Option<String>,
 
     /// The file to write; `-` for standard output.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, alias = "out", value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
     /// With speedscope, folded and pprof: what the stacks begin with.

@@ -519,7 +519,7 @@ fn via(args: &FlamegraphArgs) -> (Via, Abilities) {
     let via = args
         .via
         .unwrap_or_else(|| if args.command.is_empty() { abilities.best() } else { Via::Sampler });
-    let colour = output::wants_colour() && output::is_stderr_terminal();
+    let colour = output::wants_colour_on(output::is_stderr_terminal());
     output::tell_painted(&crate::doctor::text(&abilities.findings(via), colour));
     (via, abilities)
 }

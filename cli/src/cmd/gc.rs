@@ -1,11 +1,11 @@
 //! `brickscope gc`: removes old runs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use brickscope_runs::view::size;
 use brickscope_runs::{
-    BeingWritten, Budget, NotOurs, RUNS, contents, is_run, list, old, remove, tag,
+    BeingWritten, Budget, NotOurs, contents, home, is_run, list, old, remove, tag,
 };
 
 use crate::output;
@@ -33,7 +33,7 @@ pub(crate) struct GcArgs {
 }
 
 pub(crate) fn run(args: &GcArgs) -> Result<()> {
-    let folder = args.folder.as_deref().unwrap_or(Path::new(RUNS));
+    let folder = args.folder.as_deref().unwrap_or(home());
     let list = list(folder, Budget::NONE).with_context(|| output::shown(folder))?;
     ensure!(
         !(is_run(folder) && list.are_parts()),

@@ -39,7 +39,7 @@ use crate::text::{count, printable_text};
 /// Unreadable files and receipts with a broken seal are listed and left out.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope history\n  brickscope history runs --test tg128\n  brickscope history runs --brick QkvProjection\n  brickscope history runs -o svg > history.svg\n  brickscope history runs --flamegraphs\n  brickscope history runs -o json | jq '.series[] | {test: .kind.test, changes}'"
+    after_help = "Examples:\n  brickscope history\n  brickscope history runs --test tg128\n  brickscope history runs --brick QkvProjection\n  brickscope history runs --format svg > history.svg\n  brickscope history runs --flamegraphs\n  brickscope history runs --json | jq '.series[] | {test: .kind.test, changes}'"
 )]
 pub(crate) struct HistoryArgs {
     /// The folder, or a single receipt, flamegraph.json or file of llama-bench.
@@ -64,8 +64,18 @@ pub(crate) struct HistoryArgs {
     pub(crate) flamegraphs: bool,
 
     /// The output format.
-    #[arg(short, long, value_enum, default_value_t = HistoryForm::Text)]
-    pub(crate) output: HistoryForm,
+    #[arg(short, long, alias = "output", short_alias = 'o', value_enum, value_name = "FORMAT", default_value_t = HistoryForm::Text)]
+    format: HistoryForm,
+
+    /// The same as --format json.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+impl HistoryArgs {
+    fn format(&self) -> HistoryForm {
+        if self.json { HistoryForm::Json } else { self.format }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
@@ -200,20 +210,20 @@ fn shown(
 ) -> Result<(String, bool)> {
     let has_both = history.runs > 0 && flamegraphs.flamegraphs > 0;
     let other = "--flamegraphs shows them";
-    Ok(match args.output {
+    Ok(match args.format() {
         HistoryForm::Svg if history.runs == 0 => {
-            bail!("there is no chart of flamegraphs over time: use -o text, md, json or csv")
+            bail!("there is no chart of flamegraphs over time: use --format text, md, json or csv")
         }
         HistoryForm::Svg | HistoryForm::Csv if has_both => {
             let n = flamegraphs.flamegraphs;
             tell!("not shown: {}; {other}", count(n, "flamegraph"));
-            let svg = args.output == HistoryForm::Svg;
+            let svg = args.format() == HistoryForm::Svg;
             (if svg { view::history_svg(history) } else { view::history_csv(history) }, false)
         }
         HistoryForm::Svg => (view::history_svg(history), false),
         HistoryForm::Csv if history.runs == 0 => (flamegraphs.csv(), false),
         HistoryForm::Csv => (view::history_csv(history), false),
-        _ if flamegraphs.flamegraphs == 0 => match args.output {
+        _ if flamegraphs.flamegraphs == 0 => match args.format() {
             HistoryForm::Md => (view::history_markdown(history), true),
             HistoryForm::Json => (view::history_json(history), true),
             _ => (view::history(history), true),

@@ -11,7 +11,7 @@ use brickscope_analysis::view::{host_to_record, wrap};
 use brickscope_formats::import::{
     Format, Map, Options, add_limits, join, read_capture_file, read_file, state_limits,
 };
-use brickscope_runs::{folder_of, is_ours};
+use brickscope_runs::{folder_of, is_ours, settings};
 
 use crate::measure::ceilings_here;
 use crate::output;
@@ -41,7 +41,7 @@ pub(crate) struct ImportArgs {
     pub(crate) format: ImportFormat,
 
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
     /// Then add the run to this lake, as `brickscope collect` does. BRICKSCOPE_MACHINE names the machine in it, and
@@ -210,6 +210,14 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
         add_limits(&mut profile, file)
             .map_err(|why| anyhow!("--ceilings: {}", printable_text(&why)))?;
     }
+    // A file of defaults names the limits of one device, and traces are of others, too.
+    let unfit = match &settings::current().ceilings {
+        Some(file) if args.ceilings.is_none() && args.stated_limits.is_none() => {
+            let has_devices = !profile.devices.is_empty();
+            has_devices.then(|| add_limits(&mut profile, file).err()).flatten()
+        }
+        _ => None,
+    };
     let note = progress::note("writing the run");
     if let Some(out) = &args.out {
         args.files.iter().chain(&args.capture).try_for_each(|file| is_not_in(out, file))?;
@@ -217,6 +225,9 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
     let dir = RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?;
     dir.save_import(&mut profile)?;
     note.finish_and_clear();
+    if let Some(why) = unfit {
+        tell_wrapped(&format!("without the ceilings that {} names: {why}", settings::FILE));
+    }
     let path = output::shown(dir.path());
     runs::into_lake(args.lake.as_deref(), Some(dir.path()))?;
     if args.json {

@@ -152,10 +152,10 @@ pub(crate) struct AnswerArgs {
     pub(crate) lake: PathBuf,
 
     /// The output format.
-    #[arg(short, long, value_enum, default_value_t = AnswerForm::Text)]
+    #[arg(short = 'f', long = "format", alias = "output", short_alias = 'o', value_enum, value_name = "FORMAT", default_value_t = AnswerForm::Text)]
     pub(crate) output: AnswerForm,
 
-    /// Print JSON: the same as -o json.
+    /// Print JSON: the same as --format json.
     #[arg(long, conflicts_with = "output")]
     pub(crate) json: bool,
 
@@ -283,10 +283,10 @@ pub(crate) struct VerdictArgs {
     pub(crate) before: Option<String>,
 
     /// The output format.
-    #[arg(short, long, value_enum, default_value_t = VerdictForm::Text)]
+    #[arg(short = 'f', long = "format", alias = "output", short_alias = 'o', value_enum, value_name = "FORMAT", default_value_t = VerdictForm::Text)]
     pub(crate) output: VerdictForm,
 
-    /// Print JSON: the same as -o json.
+    /// Print JSON: the same as --format json.
     #[arg(long, conflicts_with = "output")]
     pub(crate) json: bool,
 }

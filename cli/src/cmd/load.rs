@@ -15,7 +15,7 @@ use clap::ValueEnum;
 /// `brickscope requests SERVER --client RUN` says what the client, the network and the server took.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope load http://localhost:8080 --rate 2 --requests 200\n  brickscope load http://localhost:8080 --rate 2 --slo ttft=500ms,token=50ms\n  brickscope load http://localhost:8000 --concurrency 16 --prompt 512 --output 128\n  brickscope load http://localhost:8080 --trace azure_llm_2023_code.csv --lengths 0.1 --speed 2"
+    after_help = "Examples:\n  brickscope load http://localhost:8080 --rate 2 --requests 200\n  brickscope load http://localhost:8080 --rate 2 --slo ttft=500ms,token=50ms\n  brickscope load http://localhost:8000 --concurrency 16 --prompt-tokens 512 --output-tokens 128\n  brickscope load http://localhost:8080 --trace azure_llm_2023_code.csv --lengths 0.1 --speed 2"
 )]
 pub(crate) struct LoadArgs {
     /// The server's address, or that of an endpoint.
@@ -50,11 +50,11 @@ pub(crate) struct LoadArgs {
     pub(crate) requests: Option<u32>,
 
     /// The tokens of each prompt.
-    #[arg(long, value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    #[arg(long = "prompt-tokens", alias = "prompt", value_name = "TOKENS", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     pub(crate) prompt: u64,
 
     /// The tokens of each answer.
-    #[arg(long, value_name = "TOKENS", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    #[arg(long = "output-tokens", alias = "output", value_name = "TOKENS", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     pub(crate) output: u64,
 
     /// Count the requests that keep these limits: ttft to the first token, token for a further one on average, e2e to the end.
@@ -87,7 +87,7 @@ pub(crate) struct LoadArgs {
     pub(crate) seed: Option<u64>,
 
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
     /// Print the figures as JSON.

@@ -30,7 +30,7 @@ pub(crate) struct LogitsArgs {
     pub(crate) ids: Vec<u32>,
 
     /// The file to write.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, alias = "out", value_name = "FILE")]
     pub(crate) output: PathBuf,
 
     /// Run the tokens one by one, as in decode, instead of in batches.

@@ -1,10 +1,10 @@
 //! `brickscope ls`: the runs in a folder.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use brickscope_runs::{Budget, List, RUNS, is_run, list, view};
+use brickscope_runs::{Budget, List, home, is_run, list, view};
 use terminal_size::terminal_size;
 
 use crate::output;
@@ -36,7 +36,7 @@ pub(crate) struct LsArgs {
 
 pub(crate) fn run(args: &LsArgs) -> Result<()> {
     let named = args.folder.as_deref();
-    let folder = named.unwrap_or(Path::new(RUNS));
+    let folder = named.unwrap_or(home());
     let budget = if args.read_all { Budget::ALL } else { Budget::SOME };
     let list = match list(folder, budget) {
         Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => List::default(),

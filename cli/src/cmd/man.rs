@@ -16,7 +16,7 @@ use crate::output;
 pub(crate) struct ManArgs {
     /// The folder for the pages: brickscope.1, and one for each command, such as brickscope-profile.1. It is
     /// made if there is none.
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
 

@@ -9,7 +9,7 @@ use brickscope_analysis::compare::{Options, compare};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::view;
 use brickscope_report::{Folder, Run, links, of_folder, of_run, of_two, open, steps};
-use brickscope_runs::{Budget, REPORT, RUNS, list, view as listed};
+use brickscope_runs::{Budget, REPORT, home, list, view as listed};
 use serde_json::json;
 
 use crate::runs::sides;
@@ -35,7 +35,7 @@ pub(crate) struct ReportArgs {
 
     /// The file to write; `-` for standard output. By default report.html in the run's folder, or
     /// comparison.html in the folder of the second run, or runs.html in that of all runs.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, alias = "out", value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
     /// With two runs: compare even if they ran under different conditions.
@@ -48,10 +48,9 @@ pub(crate) struct ReportArgs {
         long,
         value_name = "DIR",
         num_args = 0..=1,
-        default_missing_value = RUNS,
         conflicts_with_all = ["run", "other"]
     )]
-    pub(crate) all: Option<PathBuf>,
+    pub(crate) all: Option<Option<PathBuf>>,
 
     /// Open the page in the browser; without a display, say where it is.
     #[arg(long)]
@@ -64,7 +63,7 @@ pub(crate) struct ReportArgs {
 
 pub(crate) fn run(args: &ReportArgs) -> Result<()> {
     let (out, page, headline) = match &args.all {
-        Some(folder) => all(folder, args)?,
+        Some(folder) => all(folder.as_deref().unwrap_or(home()), args)?,
         None => some(args)?,
     };
     if output::is_stdout(&out) {

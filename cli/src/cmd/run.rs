@@ -47,7 +47,7 @@ pub(crate) struct RunArgs {
     pub(crate) recover: bool,
 
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
     /// Then add the run to this lake, as `brickscope collect` does. BRICKSCOPE_MACHINE names the machine in it, and

@@ -30,8 +30,12 @@ pub(crate) struct ShowArgs {
     pub(crate) run: Option<PathBuf>,
 
     /// What to show.
-    #[arg(long = "as", value_enum, default_value_t = View::Summary)]
+    #[arg(long = "as", alias = "format", value_enum, default_value_t = View::Summary)]
     pub(crate) view: View,
+
+    /// The whole profile and the roofline as JSON, the same as `--as json`.
+    #[arg(long, conflicts_with_all = ["view", "full"])]
+    pub(crate) json: bool,
 
     /// The whole report, the same as `--as report`.
     #[arg(long, conflicts_with = "view")]
@@ -89,6 +93,16 @@ pub(crate) struct ShowArgs {
     pub(crate) what_if: Vec<(String, f64)>,
 }
 
+impl ShowArgs {
+    fn view(&self) -> View {
+        match (self.full, self.json) {
+            (true, _) => View::Report,
+            (_, true) => View::Json,
+            _ => self.view,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 pub(crate) enum View {
     /// One screen: how fast, what limits it, the longest bricks, what to do next.
@@ -137,7 +151,7 @@ fn what_if(text: &str) -> Result<(String, f64), String> {
 
 pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     check(args)?;
-    let view = if args.full { View::Report } else { args.view };
+    let view = args.view();
     let run = runs::named_or_newest(args.run.as_deref())?;
     let mut profile = runs::load(&run)?;
     if let Err(why) = profile.check() {
@@ -178,7 +192,7 @@ const MOST_STREAMS: usize = 8;
 
 /// The part of a run to show: all of it, its host or a device.
 fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
-    let is_whole = args.full || matches!(args.view, View::Summary | View::Report | View::Json);
+    let is_whole = matches!(args.view(), View::Summary | View::Report | View::Json);
     // A host that only waits has no bricks worth a tree.
     let by_itself = || device::shown_first(&profile).filter(|_| !is_whole);
     if args.host {
@@ -197,7 +211,7 @@ fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
     };
     let n_streams = of.streams.len();
     // The first screen is of all streams of a device, and says what file a trace is from.
-    let is_summary = matches!(args.view, View::Summary) && !args.full;
+    let is_summary = args.view() == View::Summary;
     let is_whole_screen = n_streams > 1 || profile.imported.is_some();
     if is_whole_screen && args.stream.is_none() && is_summary {
         profile.devices = vec![profile.devices.swap_remove(index)];
@@ -216,7 +230,7 @@ fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
 
 /// Why what is shown has no critical path, if that is wanted.
 fn without_path(profile: &Profile, args: &ShowArgs) -> Option<&'static str> {
-    if args.view != View::Path || args.full || args.host {
+    if args.view() != View::Path || args.host {
         return None;
     }
     let index = args.device.or_else(|| device::shown_first(profile))?;
@@ -229,8 +243,8 @@ fn without_path(profile: &Profile, args: &ShowArgs) -> Option<&'static str> {
 
 /// Refuses flags that would have no effect.
 fn check(args: &ShowArgs) -> Result<()> {
-    let is_tree = args.view == View::Tree;
-    let is_drawing = matches!(args.view, View::Dot | View::Svg);
+    let is_tree = args.view() == View::Tree;
+    let is_drawing = matches!(args.view(), View::Dot | View::Svg);
     for (flag, is_given) in [
         ("--depth", args.depth.is_some()),
         ("--min-share", args.min_share.is_some()),
@@ -246,10 +260,10 @@ fn check(args: &ShowArgs) -> Result<()> {
     if args.unfolded && !is_drawing {
         bail!("--unfolded goes with --as dot or svg");
     }
-    if args.ptx.is_some() && args.view != View::Kernels {
+    if args.ptx.is_some() && args.view() != View::Kernels {
         bail!("--ptx goes with --as kernels");
     }
-    if !args.what_if.is_empty() && args.view != View::Path {
+    if !args.what_if.is_empty() && args.view() != View::Path {
         bail!("--what-if goes with --as path");
     }
     Ok(())

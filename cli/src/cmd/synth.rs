@@ -26,7 +26,7 @@ pub(crate) struct SynthArgs {
     pub(crate) seed: u64,
 
     /// The file to write.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, alias = "out", value_name = "FILE")]
     pub(crate) output: PathBuf,
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope_runs::{Budget, RUNS, folder_of, is_run, list, tag};
+use brickscope_runs::{Budget, folder_of, home, is_run, list, tag};
 
 use crate::{output, runs};
 
@@ -58,23 +58,24 @@ pub(crate) fn run(args: &TagArgs) -> Result<()> {
 fn is_looked_at(folder: &Path) -> Result<()> {
     let whole = fs::canonicalize(folder).ok();
     ensure!(
-        is_same(whole.as_deref().and_then(Path::parent), Some(Path::new(RUNS))),
-        "{} is not in {RUNS}, where commands look for tags: name it by its path, or move it there",
-        output::shown(folder)
+        is_same(whole.as_deref().and_then(Path::parent), Some(home())),
+        "{} is not in {}, where commands look for tags: name it by its path, or move it there",
+        output::shown(folder),
+        output::shown(home())
     );
     Ok(())
 }
 
 /// Refuses a tag that would name two runs.
 fn is_free(name: &str, folder: &Path) -> Result<()> {
-    let other = Path::new(RUNS).join(name);
+    let other = home().join(name);
     ensure!(
         !is_run(&other) || is_same(Some(&other), Some(folder)),
         "{} is a run of that name: choose another tag",
         output::shown(&other)
     );
     // Without the folder there is no other run.
-    let rows = list(Path::new(RUNS), Budget::NONE).map(|list| list.rows).unwrap_or_default();
+    let rows = list(home(), Budget::NONE).map(|list| list.rows).unwrap_or_default();
     let has_it = rows.iter().filter(|row| row.tag.as_deref() == Some(name));
     for row in has_it {
         if !is_same(Some(&row.path), Some(folder)) {

@@ -83,7 +83,7 @@ pub(crate) struct TryArgs {
     pub(crate) phase: Option<Phase>,
 
     /// Keep the runs in this folder: `0/1`, `0/2` … without a change, `1/1` … with the first.
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
     /// Run the command of a run of llama.cpp without asking. Its file says what the command is.

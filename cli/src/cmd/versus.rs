@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use brickscope::Profile;
 use brickscope::stats::SplitMix64;
 use brickscope_analysis::compare::{
     Process, Side, Turn, Versus, evened, look_after, until_next_look, versus,
 };
 use brickscope_analysis::view::{self, Circumstances};
+use clap::ValueEnum;
 
 use crate::comparison::exit_code;
 use crate::flags::threshold;
@@ -31,7 +32,7 @@ use crate::{interrupt, output, private, progress};
 /// can't be compared or a run fails.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope versus 'old/llama-bench -m m.gguf -n 64' 'new/llama-bench -m m.gguf -n 64'\n  brickscope versus 'llama-bench -m m.gguf -fa 0' 'llama-bench -m m.gguf -fa 1' --markdown\n  brickscope versus 'profile q8_0.gguf' 'profile q4_k_m.gguf' --within 3m"
+    after_help = "Examples:\n  brickscope versus 'old/llama-bench -m m.gguf -n 64' 'new/llama-bench -m m.gguf -n 64'\n  brickscope versus 'llama-bench -m m.gguf -fa 0' 'llama-bench -m m.gguf -fa 1' --format md\n  brickscope versus 'profile q8_0.gguf' 'profile q4_k_m.gguf' --within 3m"
 )]
 pub(crate) struct VersusArgs {
     /// The command to compare with.
@@ -49,26 +50,52 @@ pub(crate) struct VersusArgs {
     pub(crate) threshold: f64,
 
     /// Keep the runs in this new folder: `a/1`, `b/1` and so on.
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Print a table to paste into an issue. Files are named without their folders.
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) markdown: bool,
+    /// The output format.
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = VersusForm::Text)]
+    format: VersusForm,
 
-    /// With --markdown: name files with their folders.
-    #[arg(long, requires = "markdown")]
+    /// The same as --format md.
+    #[arg(long, conflicts_with_all = ["format", "json"])]
+    markdown: bool,
+
+    /// With --format md: name files with their folders.
+    #[arg(long)]
     pub(crate) paths: bool,
 
-    /// Print every figure as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    /// The same as --format json.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum VersusForm {
+    /// Tables for people.
+    Text,
+    /// A table to paste into an issue. Files are named without their folders.
+    Md,
+    /// Every figure.
+    Json,
+}
+
+impl VersusArgs {
+    fn format(&self) -> VersusForm {
+        match () {
+            () if self.json => VersusForm::Json,
+            () if self.markdown => VersusForm::Md,
+            () => self.format,
+        }
+    }
 }
 
 /// More pairs decide nothing that these don't.
 const MOST_PAIRS: usize = 500;
 
 pub(crate) fn run(args: &VersusArgs) -> Result<ExitCode> {
+    let format = args.format();
+    ensure!(!args.paths || format == VersusForm::Md, "--paths is about --format md");
     let lines = [
         // Without the command itself, which may have a secret in it.
         line(&args.a).context("A")?,
@@ -89,14 +116,14 @@ pub(crate) fn run(args: &VersusArgs) -> Result<ExitCode> {
         return Err(interrupt::Nothing.into());
     };
     let commands = [args.a.as_str(), args.b.as_str()];
-    ran.commands = match args.markdown && !args.paths {
+    ran.commands = match format == VersusForm::Md && !args.paths {
         true => apart(commands),
         false => commands.map(|command| told(command, None)),
     };
-    let text = match () {
-        () if args.json => view::versus_json(&versus, &ran),
-        () if args.markdown => view::versus_markdown(&versus, &ran),
-        () => view::versus(&versus, &ran),
+    let text = match format {
+        VersusForm::Json => view::versus_json(&versus, &ran),
+        VersusForm::Md => view::versus_markdown(&versus, &ran),
+        VersusForm::Text => view::versus(&versus, &ran),
     };
     output::print(text)?;
     if kept.is_some() {

@@ -9,6 +9,7 @@ mod shown;
 #[cfg(feature = "wgpu")]
 mod vulkan;
 
+use brickscope_runs::settings;
 use serde::Serialize;
 
 pub(crate) use self::shown::text;
@@ -38,6 +39,22 @@ impl Finding {
     }
 }
 
+/// The user's file of defaults, and what it says.
+fn defaults() -> Finding {
+    let settings = settings::current();
+    let found = match &settings.file {
+        None => format!(
+            "no {} here, in a folder above or in ~/.config/brickscope: flags have their own",
+            settings::FILE
+        ),
+        Some(file) if settings.lines().is_empty() => format!("{} says none", file.display()),
+        Some(file) => format!("{}: {}", file.display(), settings.lines().join(", ")),
+    };
+    let lake = std::env::var("BRICKSCOPE_LAKE").ok().filter(|lake| !lake.is_empty());
+    let lake = lake.map(|lake| format!("; BRICKSCOPE_LAKE wins: {lake}")).unwrap_or_default();
+    Finding::good("defaults", found + &lake)
+}
+
 /// Probes everything, in about half a second.
 pub(crate) fn examine() -> Vec<Finding> {
     // The load comes first, before the probes cause some themselves.
@@ -53,6 +70,7 @@ pub(crate) fn examine() -> Vec<Finding> {
         cpu::limit(),
         cpu::governor(),
         cuda::devices(),
+        defaults(),
         #[cfg(feature = "wgpu")]
         vulkan::devices(),
         #[cfg(not(feature = "wgpu"))]

@@ -10,6 +10,10 @@ use brickscope_engine::gguf::Pages;
 use brickscope_formats::export::prometheus::Names;
 use clap::ValueEnum;
 
+/// Headings in `--help`, for flags that several commands share.
+const WATCHING: &str = "Watching a run";
+const EXECUTION: &str = "Threads, kernels and memory";
+
 /// What a lake is to say of runs, beside what their files say.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct LakeAbout {
@@ -44,16 +48,16 @@ pub(crate) struct MetricsArgs {
     /// Serve Prometheus metrics at http://ADDR/metrics while the model runs, for example at
     /// 127.0.0.1:9187. With port 0 the system picks a free port, which is printed on standard error. A
     /// scrape takes some CPU time from what is measured. docs/metrics.md lists the metrics.
-    #[arg(long, value_name = "ADDR", value_parser = socket_addr)]
+    #[arg(long, value_name = "ADDR", value_parser = socket_addr, hide_short_help = true, help_heading = WATCHING)]
     pub(crate) metrics: Option<SocketAddr>,
 
     /// With --metrics: the names to use.
-    #[arg(long, value_enum, value_name = "NAMES", default_value_t = MetricsNames::Brickscope, requires = "metrics")]
+    #[arg(long, value_enum, value_name = "NAMES", default_value_t = MetricsNames::Brickscope, requires = "metrics", hide_short_help = true, help_heading = WATCHING)]
     pub(crate) metrics_names: MetricsNames,
 
     /// With --metrics: allow an address that other machines can reach. The metrics name the model and its
     /// file, and there is no encryption and no authentication.
-    #[arg(long, requires = "metrics")]
+    #[arg(long, requires = "metrics", hide_short_help = true, help_heading = WATCHING)]
     pub(crate) metrics_public: bool,
 }
 
@@ -63,12 +67,12 @@ pub(crate) struct OtlpArgs {
     /// Push metrics and stacks to the OpenTelemetry collector at this URL, for example http://localhost:4318, once the
     /// run is written. A failed push is a warning, and the run is kept. docs/metrics.md lists what is sent, and the
     /// environment variables for tokens and time limits.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", hide_short_help = true, help_heading = WATCHING)]
     pub(crate) otlp: Option<String>,
 
     /// With --otlp: push metrics also every so many seconds while the model runs. A push takes some CPU time from what
     /// is measured.
-    #[arg(long, value_name = "SECONDS", requires = "otlp", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", requires = "otlp", value_parser = clap::value_parser!(u64).range(1..=3600), hide_short_help = true, help_heading = WATCHING)]
     pub(crate) otlp_every: Option<u64>,
 }
 
@@ -97,22 +101,22 @@ impl From<MetricsNames> for Names {
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ExecutorArgs {
     /// Number of threads. By default all that this process may use.
-    #[arg(long, value_parser = threads)]
+    #[arg(long, value_parser = threads, help_heading = EXECUTION)]
     pub(crate) threads: Option<NonZeroUsize>,
 
     /// The kernels to run: scalar, avx2, avx512 or neon (tested under qemu, never run on silicon) on the
     /// CPU, or wgpu or cuda on a device. By default the fastest that this CPU supports.
-    #[arg(long)]
+    #[arg(long, help_heading = EXECUTION)]
     pub(crate) backend: Option<Backend>,
 
     /// Map the file and read the weights from there. By default they are copied into large pages, which a
     /// CPU reads faster, in the order in which the kernels read them fastest. A device and `logits` never
     /// copy them.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = EXECUTION)]
     pub(crate) mmap: bool,
 
     /// Copy the weights into memory pages of the usual size, to see what large ones bring.
-    #[arg(long, conflicts_with = "mmap")]
+    #[arg(long, conflicts_with = "mmap", hide_short_help = true, help_heading = EXECUTION)]
     pub(crate) small_pages: bool,
 }
 
@@ -150,12 +154,19 @@ pub(crate) struct ComparisonArgs {
     pub(crate) force: bool,
 
     /// The output format.
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = ComparisonFormat::Text)]
-    pub(crate) output: ComparisonFormat,
+    #[arg(short, long, alias = "output", short_alias = 'o', value_enum, value_name = "FORMAT", default_value_t = ComparisonFormat::Text)]
+    format: ComparisonFormat,
 
-    /// The same as --output json.
-    #[arg(long, conflicts_with = "output")]
-    pub(crate) json: bool,
+    /// The same as --format json.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+impl ComparisonArgs {
+    /// The output format.
+    pub(crate) fn format(&self) -> ComparisonFormat {
+        if self.json { ComparisonFormat::Json } else { self.format }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

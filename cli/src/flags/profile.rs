@@ -6,7 +6,12 @@ use brickscope::SyncMode;
 use brickscope_engine::Sampling;
 use clap::ValueEnum;
 
-use super::{DEFAULT_PROMPT, ExecutorArgs, MetricsArgs, OtlpArgs};
+use super::{DEFAULT_PROMPT, EXECUTION, ExecutorArgs, MetricsArgs, OtlpArgs, WATCHING};
+
+/// The headings of its flags in `--help`. `-h` has a page, and leaves out what few need.
+const SAMPLING: &str = "Sampling";
+const RECORDING: &str = "What is recorded";
+const INSTEAD: &str = "Instead of a run";
 
 /// Run a model and report where its time went.
 ///
@@ -37,7 +42,7 @@ pub(crate) struct ProfileArgs {
     pub(crate) tokens: usize,
 
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
     /// Then add the run to this lake, as `brickscope collect` does. BRICKSCOPE_MACHINE names the machine in it, and
@@ -61,16 +66,16 @@ pub(crate) struct ProfileArgs {
     /// How often to wait for a device: after every brick, after every layer, or once per pass with bricks
     /// timed by the device's own clock. On the CPU all modes time bricks the same way, except `none`,
     /// which times nothing.
-    #[arg(long, value_enum, default_value_t = Sync::Deferred)]
+    #[arg(long, value_enum, default_value_t = Sync::Deferred, hide_short_help = true, help_heading = RECORDING)]
     pub(crate) sync: Sync,
 
     /// On a device: the smallest thing to time. By default the finest grain whose timestamps cost at most
     /// 1 % of a pass; the report names it and says why.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, hide_short_help = true, help_heading = RECORDING)]
     pub(crate) grain: Option<Grain>,
 
     /// Sample tokens at this temperature (softmax of logits / T). At 0, as without this flag, take the likeliest.
-    #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", value_parser = temperature, allow_negative_numbers = true, help_heading = SAMPLING)]
     pub(crate) temperature: Option<f32>,
 
     /// Take the likeliest token, as without --temperature.
@@ -78,21 +83,21 @@ pub(crate) struct ProfileArgs {
     pub(crate) greedy: bool,
 
     /// With --temperature: sample among the K likeliest tokens only; 0 for all.
-    #[arg(long, value_name = "K", default_value_t = 40, requires = "temperature")]
+    #[arg(long, value_name = "K", default_value_t = 40, requires = "temperature", hide_short_help = true, help_heading = SAMPLING)]
     pub(crate) top_k: usize,
 
     /// With --temperature: sample among the fewest tokens whose probabilities add up to at least P.
-    #[arg(long, value_name = "P", default_value_t = 0.95, requires = "temperature", value_parser = probability)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, requires = "temperature", value_parser = probability, hide_short_help = true, help_heading = SAMPLING)]
     pub(crate) top_p: f32,
 
     /// With --temperature: the random seed. The same seed gives the same tokens.
-    #[arg(long, default_value_t = 42, requires = "temperature")]
+    #[arg(long, default_value_t = 42, requires = "temperature", hide_short_help = true, help_heading = SAMPLING)]
     pub(crate) seed: u64,
 
     /// Measure the cost of profiling: decode each token twice without the profiler and twice with it, in
     /// turns, and print the slow-down with its 95 % interval. A process stops once its interval is within
     /// ±0.1 %. Writes no run; --json prints every single time.
-    #[arg(long, conflicts_with_all = NOT_WITH_MEASUREMENTS)]
+    #[arg(long, conflicts_with_all = NOT_WITH_MEASUREMENTS, help_heading = INSTEAD)]
     pub(crate) check_overhead: bool,
 
     /// With --check-overhead: measure for at most this many seconds, without loading and warm-up.
@@ -103,7 +108,9 @@ pub(crate) struct ProfileArgs {
         requires = "check_overhead",
         conflicts_with_all = NOT_WITH_MEASUREMENTS,
         value_parser = seconds,
-        allow_negative_numbers = true
+        allow_negative_numbers = true,
+        hide_short_help = true,
+        help_heading = INSTEAD
     )]
     pub(crate) overhead_seconds: f64,
 
@@ -116,6 +123,8 @@ pub(crate) struct ProfileArgs {
         requires = "check_overhead",
         conflicts_with_all = NOT_WITH_MEASUREMENTS,
         value_parser = clap::value_parser!(u32).range(1..=100),
+        hide_short_help = true,
+        help_heading = INSTEAD
     )]
     pub(crate) overhead_processes: u32,
 
@@ -129,7 +138,8 @@ pub(crate) struct ProfileArgs {
     #[arg(
         long,
         conflicts_with_all = NOT_WITH_MEASUREMENTS,
-        conflicts_with_all = NOT_WITH_COMPARE_BACKENDS
+        conflicts_with_all = NOT_WITH_COMPARE_BACKENDS,
+        help_heading = INSTEAD
     )]
     pub(crate) compare_backends: bool,
 
@@ -142,41 +152,43 @@ pub(crate) struct ProfileArgs {
         requires = "compare_backends",
         conflicts_with_all = NOT_WITH_MEASUREMENTS,
         conflicts_with_all = NOT_WITH_COMPARE_BACKENDS,
-        value_parser = clap::value_parser!(u32).range(1..=MAX_ROUNDS)
+        value_parser = clap::value_parser!(u32).range(1..=MAX_ROUNDS),
+        hide_short_help = true,
+        help_heading = INSTEAD
     )]
     pub(crate) rounds: u32,
 
     /// Read hardware counters at each brick: cycles, instructions, cache and branch misses. This slows
     /// short bricks down.
-    #[arg(long)]
+    #[arg(long, help_heading = RECORDING)]
     pub(crate) counters: bool,
 
     /// Also record each thread's share of each kernel, so that the critical path names the thread that the
     /// others waited for. This slows short kernels down.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = RECORDING)]
     pub(crate) shares: bool,
 
     /// Time the tiles of matrix products over several tokens: each thread's share, the blocks that fit a
     /// core's caches, and the runs of register tiles inside them. `--full` then shows the GFLOP/s of
     /// each level and how evenly the threads shared the work. This slows short prompts and small matrices
     /// down.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = RECORDING)]
     pub(crate) tiles: bool,
 
     /// Keep each thread on a CPU of its own during the run. By default the system places them, and may put
     /// two on one CPU.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = EXECUTION)]
     pub(crate) pin: bool,
 
     /// Leave out of --json the passes that were disturbed or had a stall, and of the report also where
     /// fewer than five others remain. The report leaves them out anyway if it can, and counts them. A
     /// phase of which no pass would remain keeps all, with a note. They stay in the run's file.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = RECORDING)]
     pub(crate) leave_out_disturbed: bool,
 
     /// Let `brickscope top --attach PID` on this machine watch the run. It costs nothing while nobody
     /// watches.
-    #[arg(long)]
+    #[arg(long, help_heading = WATCHING)]
     pub(crate) live: bool,
 
     /// Repeat the prompt and the answer until standard input ends, and write no run.

@@ -6,18 +6,20 @@ pub(crate) mod command;
 mod finish;
 #[cfg(feature = "parquet")]
 pub(crate) mod lake;
-mod left_out;
 mod named;
 pub(crate) mod otlp;
-mod receipts;
 pub(crate) mod sides;
 pub(crate) mod timing;
 
+use brickscope::Profile;
 pub(crate) use brickscope_runs::{
-    FLAMEGRAPH, RUNS, RunDir, SAMPLES, Written, folder_of, llama_bench, load, newest_receipt,
-    profile_in, receipt_in, spare,
+    FLAMEGRAPH, RunDir, SAMPLES, Written, folder_of, home, llama_bench, load, newest_receipt,
+    profile_in, receipt_file, receipt_in, sealed, spare,
 };
 pub(crate) use finish::{Places, finish, into_lake, ready_for_lake, send};
-pub(crate) use left_out::without_disturbed;
 pub(crate) use named::{named, named_or_newest, newest_if_any};
-pub(crate) use receipts::{receipt_file, sealed};
+
+/// The profile without passes that were disturbed or had a stall, with a note where none would remain.
+pub(crate) fn without_disturbed(profile: Profile, is_report: bool) -> Profile {
+    brickscope_runs::without_disturbed(profile, is_report, |note| tell!("note: {note}"))
+}

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use brickscope_runs::{By, Found, RUNS, find, newest};
+use brickscope_runs::{By, Found, find, home, newest};
 
 use crate::output::shown;
 
 /// The run that a word names: a path, `@`, a tag, or a name or its beginning. Unless it is a path, says which run that is.
 pub(crate) fn named(word: &Path) -> Result<PathBuf> {
-    let Found { path, by } = find(word, Path::new(RUNS))?;
+    let Found { path, by } = find(word, home())?;
     if by != By::Path && path.file_name() != Some(word.as_os_str()) {
         tell!("note: {} is {}", shown(word), shown(&path));
     }
@@ -22,15 +22,16 @@ pub(crate) fn named_or_newest(word: Option<&Path>) -> Result<PathBuf> {
         return named(word);
     }
     newest_if_any()?.with_context(|| {
+        let home = shown(home());
         format!(
-            "name a run: there is none in {RUNS}, where `brickscope profile` or `import` writes one"
+            "name a run: there is none in {home}, where `brickscope profile` or `import` writes one"
         )
     })
 }
 
 /// The newest run, if there is one.
 pub(crate) fn newest_if_any() -> Result<Option<PathBuf>> {
-    let newest = newest(Path::new(RUNS))?;
+    let newest = newest(home())?;
     if let Some(run) = &newest {
         tell!("note: of the newest run, {}", shown(run));
     }

@@ -47,7 +47,10 @@ impl Target {
 
 /// What the terminal can show.
 fn look() -> Look {
-    Look::of(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    let look =
+        Look::of(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()));
+    // `--color` may say otherwise than the environment.
+    Look { has_colour: output::wants_colour_on(true), ..look }
 }
 
 /// The end of what can't be watched any more for this reason.

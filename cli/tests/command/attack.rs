@@ -258,8 +258,7 @@ static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
     };
     let is_command = |line: &&str| line.starts_with("  ") && !line.starts_with("   ");
     let all = help(&[]);
-    let list =
-        all.split("Commands:").nth(1).expect("a list").split("Options:").next().unwrap_or_default();
+    let list = all.split("\nOptions:").next().unwrap_or_default();
     let names = list.lines().filter(is_command).filter_map(|line| line.split_whitespace().next());
     let known = names.filter(|name| *name != "help").map(|name| {
         let text = help(&[name]);
@@ -272,7 +271,7 @@ static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
         flags.dedup();
         // Waits for a terminal, serves others, or measures for minutes.
         let is_left_out = |flag: &String| {
-            ["--metrics-public", "--overhead-seconds", "--overhead-processes"]
+            ["--install", "--metrics-public", "--overhead-seconds", "--overhead-processes"]
                 .contains(&flag.as_str())
         };
         flags.retain(|flag| !is_left_out(flag));

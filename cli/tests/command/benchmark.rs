@@ -374,6 +374,51 @@ fn a_set_of_processes_has_a_receipt_of_each() {
     assert_ne!(receipt(&dir.path().join("1")).run.set, runs[0].set);
 }
 
+#[test]
+fn a_set_that_was_cut_short_goes_on_with_what_it_has() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let args = ["-p", "8", "-n", "2", "-r", "1", "--processes", "3", "--threads", "1"];
+    benchmark_in(dir.path(), &args);
+    let of = |k: &str| receipt(&dir.path().join(k));
+    let before = ["1", "2", "3"].map(of);
+    // As if the third was killed before it wrote its profile, and the second before its receipt.
+    std::fs::remove_file(dir.path().join("2/receipt.json")).expect("it is there");
+    std::fs::remove_file(dir.path().join("3/profile.json")).expect("it is there");
+    let resumed = [&args[..], &["--resume", "--json"]].concat();
+    let output = benchmark_in(dir.path(), &resumed);
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(rows.len(), 6);
+    let after = ["1", "2", "3"].map(of);
+    assert_eq!(before[0], after[0], "what was measured is kept");
+    assert_ne!(before[1].timestamp, after[1].timestamp);
+    assert_ne!(before[2].timestamp, after[2].timestamp);
+    assert!(after.iter().all(|receipt| receipt.run.set == before[0].run.set));
+    // Nothing is left to measure.
+    benchmark_in(dir.path(), &resumed);
+    assert_eq!(["1", "2", "3"].map(of), after);
+
+    let refused = |args: &[&str]| {
+        let mut command = brickscope(&[&["benchmark"], args].concat());
+        command.arg(model("tiny-Q8_0")).arg("--out").arg(dir.path());
+        let output = command.output().expect("the command starts");
+        assert!(!output.status.success());
+        text(&output.stderr).to_owned()
+    };
+    let mut other = resumed.clone();
+    other[5] = "2";
+    assert!(refused(&other).contains("with other flags: measure the set anew"));
+    assert!(refused(&["-p", "8", "--resume"]).contains("--processes doesn't ask for one"));
+}
+
+#[test]
+fn a_format_is_named_as_before_too() {
+    for words in [["--format", "csv"], ["-f", "csv"], ["--output", "csv"], ["-o", "csv"]] {
+        let args = [&["-p", "8", "-n", "0", "-r", "1", "--threads", "1"], &words[..]].concat();
+        let (output, _dir) = benchmark(&args);
+        assert_eq!(text(&output.stdout).lines().count(), 2, "{words:?}");
+    }
+}
+
 /// The files with their final names in a folder, by path.
 fn runs_in(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();

@@ -29,6 +29,7 @@ fn every_cross_has_a_fix_and_no_tick_has_one() {
         "frequency",
         "wgpu",
         "cuda",
+        "defaults",
     ] {
         assert_eq!(names.iter().filter(|&&has| has == name).count(), 1, "{name} in {names:?}");
     }

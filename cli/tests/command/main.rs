@@ -35,6 +35,7 @@ mod requests;
 mod rescue;
 mod run;
 mod serve;
+mod settings;
 mod show;
 mod trial;
 mod versus;

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 /// The commands that the help lists.
 fn commands() -> Vec<String> {
     let help = run(&mut brickscope(&["--help"]));
-    let list = text(&help.stdout).split("Commands:\n").nth(1).expect("a list").split("\n\n").next();
+    let list = text(&help.stdout).split("\nOptions:\n").next();
     let is_command = |line: &&str| line.starts_with("  ") && !line.starts_with("   ");
     let lines = list.expect("a list").lines().filter(is_command);
     let names: Vec<String> = lines
@@ -88,4 +88,82 @@ fn bash_completes_a_command_that_was_begun() {
         return;
     };
     assert_eq!(text(&output.stdout), "profile\n", "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_help_has_commands_in_groups_and_fits_80_columns() {
+    let help = run(&mut brickscope(&["--help"]));
+    let help = text(&help.stdout);
+    let titles: Vec<&str> = help.lines().filter_map(|line| line.strip_suffix(':')).collect();
+    let groups =
+        ["Measure", "Look", "Compare", "Fleet", "Model", "This program", "Options", "Examples"];
+    assert_eq!(titles, groups, "{help}");
+    assert!(
+        help.contains("\n  profile         Run a model and report where its time went\n"),
+        "{help}"
+    );
+    assert_eq!(help.lines().find(|line| line.chars().count() > 80), None);
+}
+
+#[test]
+fn the_short_help_of_profile_is_a_page_and_the_long_one_has_all_flags() {
+    let help = |flag| run(&mut brickscope(&["profile", flag])).stdout;
+    let (short, long) = (help("-h"), help("--help"));
+    let flags = |help: &[u8]| {
+        // A value of a flag comes after `- `.
+        let is_flag = |line: &&str| line.starts_with('-') && !line.starts_with("- ");
+        text(help).lines().map(str::trim_start).filter(is_flag).count()
+    };
+    assert!((10..=20).contains(&flags(&short)), "{}", text(&short));
+    assert!(flags(&long) > 30, "{}", text(&long));
+    for heading in ["Sampling", "What is recorded", "Instead of a run", "Watching a run"] {
+        assert!(text(&long).contains(&format!("\n{heading}:\n")), "{heading}: {}", text(&long));
+    }
+}
+
+#[test]
+fn colour_is_as_asked_whatever_the_environment_says() {
+    let said = |words: &[&str]| {
+        let mut command = brickscope(words);
+        let output = run(command.env("NO_COLOR", "1").env("TERM", "xterm-256color"));
+        text(&output.stdout).to_owned()
+    };
+    for words in [["doctor", "--color=always"], ["--color=always", "doctor"]] {
+        assert!(said(&words).contains("\x1b[32m✓\x1b[0m "), "{words:?}");
+    }
+    assert!(!said(&["doctor", "--color", "never"]).contains('\x1b'));
+    assert!(said(&["--color", "always", "--help"]).contains('\x1b'));
+    assert!(!said(&["--color", "never", "--help"]).contains('\x1b'));
+}
+
+#[test]
+fn completions_are_written_where_the_shell_looks_for_them() {
+    let home = TempDir::new().expect("a folder");
+    let install = |words: &[&str], shell: &str| {
+        let mut command = brickscope(&[&["completions", "--install"], words].concat());
+        for variable in ["XDG_DATA_HOME", "XDG_CONFIG_HOME", "ZDOTDIR"] {
+            command.env_remove(variable);
+        }
+        command.env("HOME", home.path()).env("SHELL", shell).output().expect("it starts")
+    };
+    for (shell, file, next) in [
+        ("bash", ".local/share/bash-completion/completions/brickscope", "bash-completion"),
+        ("zsh", ".zfunc/_brickscope", "fpath+=(${ZDOTDIR:-~}/.zfunc)"),
+        ("fish", ".config/fish/completions/brickscope.fish", "New shells"),
+    ] {
+        let output = install(&[], &format!("/bin/{shell}"));
+        let said = text(&output.stdout);
+        let file = home.path().join(file);
+        assert!(said.starts_with(&format!("{} is written.\n", file.display())), "{said}");
+        assert!(said.contains(next), "{said}");
+        let script = run(&mut brickscope(&["completions", shell])).stdout;
+        assert_eq!(fs::read(&file).expect("it is there"), script);
+        // And a shell that is named wins.
+        assert!(install(&[shell], "/bin/csh").status.success());
+    }
+    let others = fs::read_dir(home.path()).expect("a folder").count();
+    assert_eq!(others, 3, "no other file is written: .local, .zfunc, .config");
+    let refused = install(&["elvish"], "/bin/bash");
+    assert!(text(&refused.stderr).contains("`brickscope completions elvish`"));
+    assert!(text(&install(&[], "/bin/csh").stderr).contains("name one"));
 }

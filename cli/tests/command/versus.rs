@@ -90,12 +90,16 @@ fn a_time_that_is_too_short_shows_what_there_is_without_a_verdict() {
 #[test]
 fn a_table_for_an_issue_has_no_folders() {
     let program = programs().join("good/loads").display().to_string();
-    let output = versus(&[&program, &slow(&program), "--within", "1ms", "--markdown"]);
-    let said = text(&output.stdout);
-    assert!(said.contains("- A: `loads`\n- B: `SLOW=l_out-1 TIMES=4 loads`\n"), "{said}");
-    let folder = Path::new(&program).parent().expect("a folder").display().to_string();
-    assert!(!said.contains(&folder), "{said}");
-    assert!(said.contains("| · DownProjection |"), "{said}");
+    for form in ["--format=md", "--markdown"] {
+        let output = versus(&[&program, &slow(&program), "--within", "1ms", form]);
+        let said = text(&output.stdout);
+        assert!(said.contains("- A: `loads`\n- B: `SLOW=l_out-1 TIMES=4 loads`\n"), "{said}");
+        let folder = Path::new(&program).parent().expect("a folder").display().to_string();
+        assert!(!said.contains(&folder), "{said}");
+        assert!(said.contains("| · DownProjection |"), "{said}");
+    }
+    let refused = versus(&[&program, &slow(&program), "--paths"]);
+    assert_eq!(text(&refused.stderr), "brickscope: --paths is about --format md\n");
 }
 
 #[test]

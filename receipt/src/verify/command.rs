@@ -19,7 +19,8 @@ const WITH_VALUE: &[&[&str]] = &[
     &["--backend"],
     &["--model"],
     &["--out"],
-    &["--output", "-o"],
+    &["--format", "-f", "--output", "-o"],
+    &["--color"],
     &["--metrics"],
     &["--metrics-names"],
     &["--lake"],
@@ -28,8 +29,15 @@ const WITH_VALUE: &[&[&str]] = &[
 ];
 
 /// Those without.
-const ALONE: &[&str] =
-    &["--no-profiler", "--overwrite", "--json", "--live", "--metrics-public", "--mmap"];
+const ALONE: &[&str] = &[
+    "--no-profiler",
+    "--overwrite",
+    "--resume",
+    "--json",
+    "--live",
+    "--metrics-public",
+    "--mmap",
+];
 
 /// What a command line without the flag asks for.
 const DEFAULTS: &[(&str, &str)] = &[
@@ -45,9 +53,9 @@ const DEFAULTS: &[(&str, &str)] = &[
 pub(super) fn check(receipt: &Receipt, found: &mut Findings) {
     let words = &receipt.run.command;
     // Nothing else writes receipts, and `benchmark` ran by no other words than those that it reads.
-    let asked = match words.get(1).map(String::as_str) {
-        Some("benchmark") => Asked::of(&words[2..], &receipt.model.path),
-        _ => Err("isn't one of `brickscope benchmark`, which writes receipts".to_owned()),
+    let asked = match of_benchmark(words) {
+        Some(words) => Asked::of(words, &receipt.model.path),
+        None => Err("isn't one of `brickscope benchmark`, which writes receipts".to_owned()),
     };
     let asked = match asked {
         Ok(asked) => asked,
@@ -139,6 +147,16 @@ fn means(flag: &str, value: &str, is: &str) -> bool {
 
 fn file_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
+/// The words after the command's name. The one flag of all commands may stand before it.
+fn of_benchmark(words: &[String]) -> Option<&[String]> {
+    let words = match words.get(1..)? {
+        [flag, _, rest @ ..] if flag == "--color" => rest,
+        [flag, rest @ ..] if flag.starts_with("--color=") => rest,
+        words => words,
+    };
+    words.split_first().filter(|(command, _)| *command == "benchmark").map(|(_, rest)| rest)
 }
 
 /// The flags of a command line.
@@ -272,5 +290,21 @@ mod tests {
         assert!(of("--seed").is_err());
         assert!(of("a.gguf -r5 --repetitions=5").is_err() && of("a.gguf b.gguf").is_err());
         assert!(of("--mmap --mmap").is_err());
+        // The format's old names are the same flag.
+        assert_eq!(of("-o json"), Ok(vec!["--format json".into()]));
+        assert!(of("-o json --format csv").is_err());
+    }
+
+    #[test]
+    fn colours_may_be_chosen_before_the_command() {
+        let rest = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            of_benchmark(&words).map(<[String]>::to_vec)
+        };
+        for line in ["b benchmark -r", "b --color never benchmark -r", "b --color=a benchmark -r"] {
+            assert_eq!(rest(line), Some(vec!["-r".to_owned()]), "{line}");
+        }
+        assert_eq!(rest("b profile"), None);
+        assert_eq!(rest("b --color benchmark"), None);
     }
 }

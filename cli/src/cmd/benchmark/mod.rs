@@ -44,7 +44,7 @@ use crate::{
 /// receipt; the exit code is 130 or 143. A second signal ends it at once.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope benchmark model.gguf --threads 2\n  brickscope benchmark model.gguf --tokens 64 --depth 0,512 -o json\n  brickscope benchmark model.gguf --backend cuda\n  brickscope benchmark model.gguf --processes 5 --out runs/today"
+    after_help = "Examples:\n  brickscope benchmark model.gguf --threads 2\n  brickscope benchmark model.gguf --tokens 64 --depth 0,512 --format json\n  brickscope benchmark model.gguf --backend cuda\n  brickscope benchmark model.gguf --processes 5 --out runs/today"
 )]
 pub(crate) struct BenchmarkArgs {
     /// The GGUF file to run. By default the same model as for `profile`.
@@ -92,6 +92,11 @@ pub(crate) struct BenchmarkArgs {
     #[arg(long, requires = "out")]
     pub(crate) overwrite: bool,
 
+    /// With --processes and --out: go on with the set in the folder that was cut short. What was measured is kept, if it is of
+    /// the same model, flags and build.
+    #[arg(long, requires = "out", conflicts_with_all = ["overwrite", "set"])]
+    pub(crate) resume: bool,
+
     /// Measure in this many separate processes, one after the other, each with its own folder. Times vary
     /// more between processes than within one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MAX_PROCESSES))]
@@ -106,11 +111,11 @@ pub(crate) struct BenchmarkArgs {
     pub(crate) set: Option<String>,
 
     /// The output format. All formats but md are for programs: nothing else is printed.
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Format::Md)]
-    pub(crate) output: Format,
+    #[arg(short, long, alias = "output", short_alias = 'o', value_enum, value_name = "FORMAT", default_value_t = Format::Md)]
+    pub(crate) format: Format,
 
-    /// The same as --output json.
-    #[arg(long, conflicts_with = "output")]
+    /// The same as --format json.
+    #[arg(long, conflicts_with = "format")]
     pub(crate) json: bool,
 
     /// Let `brickscope top --attach PID` on this machine watch. It costs nothing while nobody watches; a
@@ -131,7 +136,7 @@ pub(crate) struct BenchmarkArgs {
 impl BenchmarkArgs {
     /// The output format.
     pub(crate) fn format(&self) -> Format {
-        if self.json { Format::Json } else { self.output }
+        if self.json { Format::Json } else { self.format }
     }
 }
 
@@ -185,6 +190,9 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
     let plans = Plan::all(args.prompt_tokens, args.tokens, &args.depth);
     if plans.is_empty() {
         bail!("there is nothing to measure: --prompt-tokens or --tokens must be above 0");
+    }
+    if args.resume && args.processes == 1 {
+        bail!("--resume: it is about the processes of a set, and --processes doesn't ask for one");
     }
     if args.processes > 1 && args.metrics.metrics.is_some() {
         bail!("--metrics: with --processes all processes would serve at the same address");
@@ -268,12 +276,13 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
 fn measure_apart(args: &BenchmarkArgs) -> Result<Done> {
     let started = Profile::empty(Default::default()).created;
     let model = source::model(args.model())?;
-    let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite)?;
+    let mut measurements = set::finished(args, &model)?;
+    let goes_on = !measurements.is_empty();
+    let dir = RunDir::open(args.out.as_deref(), &started, args.overwrite || goes_on)?;
     // A process that is cut short ends by itself, and this one has to report the others.
     interrupt::keep();
     let bar = progress::steps("processes", u64::from(args.processes));
     let mut show = |process: u32| bar.set_position(u64::from(process) - 1);
-    let mut measurements = Vec::new();
     let trouble = set::run(args, &dir, &mut show, &mut measurements).err();
     bar.finish_and_clear();
     if measurements.is_empty() {

@@ -8,14 +8,54 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use brickscope_analysis::receipt::{Receipt, sha256_hex};
+use brickscope_engine::Model;
 
 use super::BenchmarkArgs;
+use crate::benchmark::receipt;
 use crate::benchmark::rows::{Answer, Measurement};
-use crate::runs::{self, RunDir, receipt_in};
-use crate::{family, interrupt};
+use crate::runs::{self, RunDir, profile_in, receipt_in};
+use crate::{family, interrupt, text};
 
-/// Runs the processes of a set, each with its own folder in `dir`: `1`, `2`, … Adds their results to
-/// `measurements`, and stops at one that fails or is interrupted. Calls `show` with the number of each process before it runs.
+/// With --resume, the processes of a set that was cut short, from the first on: they are kept.
+///
+/// # Errors
+///
+/// If one of them measured something else than what is asked for now.
+pub(crate) fn finished(args: &BenchmarkArgs, model: &Model) -> Result<Vec<Measurement>> {
+    let mut finished = Vec::new();
+    let Some(folder) = args.out.as_deref().filter(|_| args.resume) else { return Ok(finished) };
+    for process in 1..=args.processes {
+        let out = folder.join(process.to_string());
+        let has_profile = args.no_profiler || profile_in(&out).is_file();
+        if !has_profile || !receipt_in(&out).is_file() {
+            break;
+        }
+        finished.push(measurement(out)?);
+    }
+    let Some(set) = finished.first().map(|first| first.receipt.run.set.clone()) else {
+        return Ok(finished);
+    };
+    let (words, binary) = (text::kept(arguments(args)), receipt::binary());
+    let sha256 = receipt::model(model)?.sha256;
+    for (nth, Measurement { receipt, folder, .. }) in (1..).zip(&finished) {
+        let run = &receipt.run;
+        let other = match () {
+            () if set.is_none() || run.set != set || run.process != nth => "of another set",
+            () if run.command.get(1..=words.len()) != Some(&words[..]) => "with other flags",
+            () if receipt.model.sha256 != sha256 => "of another model",
+            () if receipt.binary != binary => "by another build of brickscope",
+            () => continue,
+        };
+        bail!(
+            "--resume: {} was measured {other}: measure the set anew, with --overwrite",
+            folder.display()
+        );
+    }
+    Ok(finished)
+}
+
+/// Runs the processes of a set that `measurements` don't have yet, each with its own folder in `dir`: `1`, `2`, … Adds their
+/// results, and stops at one that fails or is interrupted. Calls `show` with the number of each process before it runs.
 pub(crate) fn run(
     args: &BenchmarkArgs,
     dir: &RunDir,
@@ -24,12 +64,16 @@ pub(crate) fn run(
 ) -> Result<()> {
     let folder = dir.path();
     let program = std::env::current_exe().context("the path of this program")?;
-    let set = name(folder);
-    for process in 1..=args.processes {
+    let last = measurements.last().map(|last| &last.receipt.run);
+    let set = last.and_then(|run| run.set.clone()).unwrap_or_else(|| name(folder));
+    let first = last.map_or(1, |run| run.process + 1);
+    for process in first..=args.processes {
         show(process);
         let out = folder.join(process.to_string());
         let mut command = Command::new(&program);
-        command.args(arguments(args, &out));
+        command.args(arguments(args)).arg("--out").arg(&out);
+        // What a killed process left is no whole run.
+        command.args((args.overwrite || args.resume).then_some("--overwrite"));
         command.args(["--process", &process.to_string(), "--set", &set]);
         if let Some(model) = &args.model {
             command.arg("--").arg(model);
@@ -47,10 +91,7 @@ pub(crate) fn run(
             // Only now is there a new run that replaces what was here.
             dir.leave_the_first_process()?;
         }
-        let receipt = Receipt::load(&receipt_in(&out))?;
-        // Without the profiler there is none.
-        let answer = runs::load(&out).ok().map(|profile| Answer::of(&profile));
-        measurements.push(Measurement { receipt, folder: out, answer });
+        measurements.push(measurement(out)?);
         if process < args.processes && interrupt::is_asked() {
             break;
         }
@@ -58,8 +99,16 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// The arguments of one process: those of this one, except the model and the folder.
-fn arguments(args: &BenchmarkArgs, out: &Path) -> Vec<OsString> {
+/// What a process measured.
+fn measurement(folder: PathBuf) -> Result<Measurement> {
+    let receipt = Receipt::load(&receipt_in(&folder))?;
+    // Without the profiler there is none.
+    let answer = runs::load(&folder).ok().map(|profile| Answer::of(&profile));
+    Ok(Measurement { receipt, folder, answer })
+}
+
+/// The arguments of one process: those of this one, except the model, the folder and what becomes of what is there.
+fn arguments(args: &BenchmarkArgs) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["benchmark".into()];
     let depths: Vec<String> = args.depth.iter().map(usize::to_string).collect();
     for (flag, value) in [
@@ -73,10 +122,7 @@ fn arguments(args: &BenchmarkArgs, out: &Path) -> Vec<OsString> {
         words.extend([flag.into(), value.into()]);
     }
     words.extend(args.executor.words().into_iter().map(Into::into));
-    for (flag, is_set) in [("--no-profiler", args.no_profiler), ("--overwrite", args.overwrite)] {
-        words.extend(is_set.then(|| flag.into()));
-    }
-    words.extend(["--out".into(), out.into()]);
+    words.extend(args.no_profiler.then(|| "--no-profiler".into()));
     words
 }
 

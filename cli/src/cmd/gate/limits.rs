@@ -14,8 +14,8 @@ use crate::runs::sides;
 
 /// Prints what a run reached of each limit. The exit code is that of a gate.
 pub(super) fn run(limits: &[Limit], run: &Path, how: &ComparisonArgs) -> Result<ExitCode> {
-    let format = if how.json { ComparisonFormat::Json } else { how.output };
-    ensure!(format != ComparisonFormat::Bmf, "--output bmf: limits have no such form");
+    let format = how.format();
+    ensure!(format != ComparisonFormat::Bmf, "--format bmf: limits have no such form");
     let side = sides::load(run, how.force)?;
     let refused = side
         .processes

@@ -19,7 +19,7 @@ use brickscope_analysis::view;
 use crate::comparison::{compared, exit_code, print};
 use crate::flags::{ComparisonArgs, ComparisonFormat};
 use crate::output;
-use crate::runs::{self, RUNS, llama_bench, sealed, sides};
+use crate::runs::{self, home, llama_bench, sealed, sides};
 use crate::text::{count, printable_text};
 
 /// Compare a run with a stored baseline, or with absolute limits, for CI.
@@ -39,7 +39,7 @@ use crate::text::{count, printable_text};
 /// the speed last changed. docs/fleet.md describes lakes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% -o md\n  brickscope gate --baseline /shared/lake run\n  brickscope gate run --assert-throughput 20 --assert-p99 60"
+    after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% --format md\n  brickscope gate --baseline /shared/lake run\n  brickscope gate run --assert-throughput 20 --assert-p99 60"
 )]
 pub(crate) struct GateArgs {
     /// The run to judge: a receipt, a run's folder, a folder of run folders, or files of llama-bench (`-o jsonl`). By
@@ -336,10 +336,10 @@ fn whole(runs: &[Run]) -> Result<()> {
 
 /// Takes commits and machines apart, and says whether the run's commit is slower.
 fn judge(sides: Vec<Sides>, how: &ComparisonArgs) -> Result<ExitCode> {
-    let format = if how.json { ComparisonFormat::Json } else { how.output };
+    let format = how.format();
     ensure!(
         format != ComparisonFormat::Bmf,
-        "--output bmf: it has figures of one machine, and these runs are of several"
+        "--format bmf: it has figures of one machine, and these runs are of several"
     );
     ensure!(
         how.min_share.is_none(),
@@ -434,11 +434,14 @@ fn trust(side: &Side) -> Result<()> {
 
 /// The newest run of a benchmark, other than the baseline.
 fn newest(baseline: Option<&Path>) -> Result<PathBuf> {
-    let none = || format!("there is no run in {RUNS}: name one, or make one with `benchmark`");
+    let none = || {
+        let home = output::shown(home());
+        format!("there is no run in {home}: name one, or make one with `benchmark`")
+    };
     let base = baseline.and_then(|baseline| fs::canonicalize(baseline).ok());
     let mut newest: Option<(SystemTime, PathBuf)> = None;
-    for entry in fs::read_dir(RUNS).with_context(none)? {
-        let path = entry.with_context(|| RUNS.to_owned())?.path();
+    for entry in fs::read_dir(home()).with_context(none)? {
+        let path = entry.with_context(|| output::shown(home()))?.path();
         let is_hidden =
             path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         let is_baseline = fs::canonicalize(&path).ok() == base && base.is_some();

@@ -47,7 +47,7 @@ pub(crate) struct TopArgs {
     pub(crate) prompt: Option<String>,
 
     /// With --tokens: the folder to write the run to. By default a new one in `brickscope-runs`.
-    #[arg(long, value_name = "DIR", requires = "tokens")]
+    #[arg(short, long, value_name = "DIR", requires = "tokens")]
     pub(crate) out: Option<PathBuf>,
 
     #[command(flatten)]

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use brickscope::{Pass, Profile};
 use brickscope_analysis::typical::{Basis, Typical};
+use brickscope_profile::{Pass, Profile};
 
 /// The profile without passes that were disturbed or had a stall. Each phase is decided by itself: one of which no
 /// pass would remain keeps all, with a note. A report leaves them out by itself, and says why, unless too few would
-/// remain.
-pub(crate) fn without_disturbed(profile: Profile, is_report: bool) -> Profile {
+/// remain. Calls `tell` with each note.
+pub fn without_disturbed(profile: Profile, is_report: bool, tell: fn(&str)) -> Profile {
     let mut out: HashSet<u32> = HashSet::new();
     let mut report_does_it = true;
     for typical in Typical::all(&profile) {
@@ -18,10 +18,10 @@ pub(crate) fn without_disturbed(profile: Profile, is_report: bool) -> Profile {
         let passes = || profile.passes.iter().filter(|p| p.phase == phase && !p.is_left_out);
         let of_phase: Vec<u32> = passes().filter(is_out).map(|pass| pass.serial).collect();
         if !of_phase.is_empty() && of_phase.len() == passes().count() {
-            tell!(
-                "note: all passes of {phase} were disturbed or had a stall ({}), so none is left out of it",
+            tell(&format!(
+                "all passes of {phase} were disturbed or had a stall ({}), so none is left out of it",
                 of_phase.len()
-            );
+            ));
             continue;
         }
         report_does_it &= of_phase.is_empty() || typical.basis == Basis::Passes;
@@ -31,7 +31,7 @@ pub(crate) fn without_disturbed(profile: Profile, is_report: bool) -> Profile {
         return profile;
     }
     profile.without(|pass| out.contains(&pass.serial)).unwrap_or_else(|absent| {
-        tell!("note: {}", absent.reason);
+        tell(&absent.reason);
         profile
     })
 }
@@ -42,6 +42,10 @@ mod tests {
     use brickscope_analysis::view;
 
     use super::*;
+
+    fn without_disturbed(profile: Profile, is_report: bool) -> Profile {
+        super::without_disturbed(profile, is_report, |_| {})
+    }
 
     /// Passes of one brick, of a prompt and of an answer. The 20th pass of the answer has a stall, and these of the
     /// prompt were disturbed.

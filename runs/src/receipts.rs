@@ -4,15 +4,20 @@ use std::path::{Path, PathBuf};
 
 use brickscope_analysis::history::Run;
 use brickscope_analysis::receipt::{self, Options, Receipt, verify};
-use brickscope_runs::receipt_in;
+
+use crate::files::receipt_in;
 
 /// The receipt's file, given the file itself or the folder of its run.
-pub(crate) fn receipt_file(named: &Path) -> PathBuf {
+pub fn receipt_file(named: &Path) -> PathBuf {
     if named.is_dir() { receipt_in(named) } else { named.to_owned() }
 }
 
 /// A receipt whose seal is intact, and why it isn't verified all the same.
-pub(crate) fn sealed(path: &Path) -> Result<(Run, Option<String>), String> {
+///
+/// # Errors
+///
+/// Why it can't be read, or that it was changed, without the name of the file.
+pub fn sealed(path: &Path) -> Result<(Run, Option<String>), String> {
     let name = path.display().to_string();
     let of_file = |error: String| match error.strip_prefix(&name) {
         Some(rest) => rest.trim_start_matches([':', ' ']).to_owned(),
