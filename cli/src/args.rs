@@ -244,8 +244,7 @@ mod tests {
 
     #[test]
     fn colours_of_the_help_are_chosen_by_the_words_before_a_program() {
-        let colour =
-            |line: &str| colour(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let colour = |line: &str| colour(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert_eq!(colour("brickscope --color never --help"), ColorChoice::Never);
         assert_eq!(colour("brickscope show --color=always"), ColorChoice::Always);
         assert_eq!(colour("brickscope run -- ls --color never"), ColorChoice::Auto);

@@ -134,11 +134,8 @@ impl Settings {
             path.as_ref().map(|path| format!("{key} = \"{}\"", path.display()))
         };
         let threads = self.threads.map(|threads| format!("threads = {threads}"));
-        let paths = [
-            path("out", &self.out),
-            path("lake", &self.lake),
-            path("ceilings", &self.ceilings),
-        ];
+        let paths =
+            [path("out", &self.out), path("lake", &self.lake), path("ceilings", &self.ceilings)];
         threads.into_iter().chain(paths.into_iter().flatten()).collect()
     }
 }

@@ -234,7 +234,11 @@ fn process(
 pub fn is_receipt(file: &Path) -> Result<bool> {
     let cannot = || file.display().to_string();
     let mut start = Vec::new();
-    load::open(file).with_context(cannot)?.take(4096).read_to_end(&mut start).with_context(cannot)?;
+    load::open(file)
+        .with_context(cannot)?
+        .take(4096)
+        .read_to_end(&mut start)
+        .with_context(cannot)?;
     if start.starts_with(b"\x7fELF") {
         bail!("{} is a program: add --processes N to measure it", file.display());
     }

@@ -58,9 +58,8 @@ impl History {
     /// At most the newest `most` points of a phase.
     pub(crate) fn of(&self, phase: Phase, most: usize) -> Rates {
         let points = || self.points.iter().skip(self.points.len().saturating_sub(most));
-        let rate = |point: &Point| {
-            point.rates.iter().find(|(of, _)| *of == phase).map(|&(_, rate)| rate)
-        };
+        let rate =
+            |point: &Point| point.rates.iter().find(|(of, _)| *of == phase).map(|&(_, rate)| rate);
         Rates {
             rates: points().map(rate).collect(),
             ns: points().fold(0, |sum, point| sum.saturating_add(point.ns)),

@@ -253,10 +253,9 @@ pub(crate) fn once(source: Source, rate: u32, to_the_end: bool) -> Result<Once> 
         Source::Starting(target) => (Box::new(target.watch(&mut tell)?), None),
         Source::Engine(mut engine) => match connect(&mut engine, tell) {
             Some(Ok(watch)) => (Box::new(watch), Some(engine)),
-            Some(Err(death)) => bail!(
-                "the engine ended before it published: {}",
-                death.line().unwrap_or_default()
-            ),
+            Some(Err(death)) => {
+                bail!("the engine ended before it published: {}", death.line().unwrap_or_default())
+            }
             None => bail!("nobody waits"),
         },
     };

@@ -29,15 +29,8 @@ const WITH_VALUE: &[&[&str]] = &[
 ];
 
 /// Those without.
-const ALONE: &[&str] = &[
-    "--no-profiler",
-    "--overwrite",
-    "--resume",
-    "--json",
-    "--live",
-    "--metrics-public",
-    "--mmap",
-];
+const ALONE: &[&str] =
+    &["--no-profiler", "--overwrite", "--resume", "--json", "--live", "--metrics-public", "--mmap"];
 
 /// What a command line without the flag asks for.
 const DEFAULTS: &[(&str, &str)] = &[

@@ -92,9 +92,8 @@ pub(super) fn lines(
     let outside = total.map(|total| rests(profile, total)).unwrap_or_default();
     let all_ns = rows.iter().map(|row| row.exclusive_ns).chain(outside.iter().map(|(_, ns)| *ns));
     let longest_ns = all_ns.max().unwrap_or(0).max(1);
-    let named = |mark: char, name: &str| {
-        format!("{mark}{}", padded(&cut(name, name_width), name_width))
-    };
+    let named =
+        |mark: char, name: &str| format!("{mark}{}", padded(&cut(name, name_width), name_width));
     let bar = |ns: u64| match bar_width {
         0 => String::new(),
         _ => format!(" {}", paint.bar(ns as f64 / longest_ns as f64, bar_width)),
