@@ -19,13 +19,13 @@ fn list(runs: usize) -> Value {
             "name": format!("run-{nth}"),
             "path": format!("brickscope-runs/run-{nth}"),
             "created": format!("2026-{:02}-{day:02}T{:02}:00:00Z", 12 - nth / 672 % 12, nth % 24),
-            "model": if nth % 3 == 0 { "TinyLlama" } else { "Qwen" },
+            "model": if nth.is_multiple_of(3) { "TinyLlama" } else { "Qwen" },
             "quantization": "q8_0",
             "decode_tokens_per_second": 90.0 + (nth * 7_919 % 1_000) as f64 / 77.0,
             "passes": {"phase": "decode", "all": 64, "disturbed": nth % 4},
             "bytes": 1_234_567 + nth,
         });
-        if nth % 5 == 0 {
+        if nth.is_multiple_of(5) {
             run["report"] = json!(format!("brickscope-runs/run-{nth}/report.html"));
         }
         if nth == 1 {
