@@ -37,6 +37,7 @@ mod run;
 mod serve;
 mod show;
 mod trial;
+mod tutorial;
 mod versus;
 #[cfg(feature = "wgpu")]
 mod wgpu;
