@@ -67,10 +67,8 @@ mod pages {
     struct Import;
     #[doc = include_str!("../docs/measuring.md")]
     struct Measuring;
-    #[doc = include_str!("../docs/porting.md")]
+    #[doc = include_str!("profiler/porting.md")]
     struct Porting;
-    #[doc = include_str!("../docs/performance.md")]
-    struct Performance;
     #[doc = include_str!("../docs/profile.md")]
     struct ProfileFile;
     #[doc = include_str!("../docs/receipts.md")]
@@ -79,10 +77,8 @@ mod pages {
     struct Requests;
     #[doc = include_str!("../docs/roofline.md")]
     struct Roofline;
-    #[doc = include_str!("../docs/work.md")]
-    struct Work;
-    #[doc = include_str!("../docs/diverge.md")]
-    struct Diverge;
+    #[doc = include_str!("../docs/models.md")]
+    struct Models;
     #[doc = include_str!("../docs/compare.md")]
     struct Compare;
 }

@@ -1,7 +1,7 @@
 //! The work of each brick: elements that it puts out, FLOPs, and bytes that must move.
 //!
 //! Bytes are those that a perfect cache couldn't avoid: weights once, activations in and out once.
-//! The formulas are those of the table "per-layer bricks" in `docs/work.md`, for `n` tokens each.
+//! The formulas are those of the table "per-layer bricks" in `docs/models.md`, for `n` tokens each.
 //!
 //! Nothing here can panic. A pass without a probe doesn't use these results, so the compiler removes their
 //! computation; it couldn't remove a check that may panic.

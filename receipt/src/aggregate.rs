@@ -1,5 +1,21 @@
 //! From samples to figures. Writers and verifiers of receipts call the same functions, so that figures can be
 //! checked against samples bit for bit. So nothing here may change while receipts of 1.0.0 are read.
+//!
+//! Who derives them without this code: in 64-bit floats, not fused, in this order, over samples with
+//! `is_warm_up: false`; `null` if there are too few.
+//!
+//! | figure | is |
+//! |---|---|
+//! | a rate | `tokens · 10⁹ ÷ wall_ns`, multiplied first; 0 if `wall_ns` is 0 |
+//! | a mean, from 1 on | `((x₁ + x₂) + x₃ + …) ÷ n` |
+//! | a standard deviation, from 2 on | `√(s ÷ (n − 1))`, `s` the sum, likewise, of `(xᵢ − mean) · (xᵢ − mean)` |
+//! | a median, from 1 on | the middle one; of an even number `(lower + upper) ÷ 2` |
+//! | `low_ts`, `high_ts`, from 2 on | `mean − h` and `mean + h` of the rates, `h = t · (deviation ÷ √n)` |
+//! | a percentile `q` of `per_token`, `first_token` | sorted, the one of rank `⌈q · n⌉`; from `⌈ln 0.01 ÷ ln q⌉` numbers on |
+//! | `brick_total_ns`, `unattributed_total_ns` | whole sums; the latter `null` if one of them is |
+//!
+//! `per_token` is sorted before mean and deviation. `t` is the two-sided 95 % quantile of Student's t, as below.
+//! `tokens_per_second` is `median_ts` of the first decode test at the least depth.
 
 use brickscope_profile::Histogram;
 use brickscope_profile::stats::{mean, median, std_dev};

@@ -15,7 +15,7 @@ use crate::sync::lock_unmodelled as lock;
 
 /// # Spellings of the predecessor
 ///
-/// Code that was written for trueno's `BrickProfiler` calls these methods, so they are kept; `docs/porting.md` says
+/// Code that was written for trueno's `BrickProfiler` calls these methods, so they are kept; `porting.md` says
 /// what differs. New code reaches the same through [`tiles`](Self::tiles), [`graph`](Self::graph), [`checksums`](Self::checksums) and
 /// [`device`](Self::device), or through a [`profile`](Self::profile).
 impl BrickProfiler {

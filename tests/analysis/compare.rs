@@ -147,7 +147,7 @@ fn is_alarm(comparison: &Comparison) -> bool {
 }
 
 /// As many processes a side as it takes to see 3 % where processes differ by some percent: see the
-/// table in `docs/compare.md`.
+/// table in `docs/evidence/compare.md`.
 const PROCESSES: usize = 40;
 
 /// The part by which a brick is made slower: of those in the recorded noise, some show that, and hardly any 3 %.

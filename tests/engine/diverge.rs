@@ -361,7 +361,7 @@ fn clean_runs_raise_nothing() {
             }
         }
     }
-    // `docs/diverge.md` has these.
+    // `docs/evidence/diverge.md` has these.
     for (kernel, most) in most {
         println!("{kernel:24} {most:.3}");
     }

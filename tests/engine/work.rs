@@ -31,7 +31,7 @@ const READERS: [BrickId; 8] = [
 struct Bytes {
     stated: u64,
     in_file: u64,
-    /// Of the file: biases and factors of RoPE, whose work is not stated (`docs/work.md`).
+    /// Of the file: biases and factors of RoPE, whose work is not stated (`docs/models.md`).
     unstated: u64,
 }
 

@@ -12,7 +12,7 @@ use crate::role::{Role, Weight};
 /// Says what each span of an engine is. See [`BrickLayer::new`](crate::BrickLayer::new).
 ///
 /// For models of candle there are maps that know the order in which candle makes its spans; they are listed in
-/// [docs/candle.md](https://github.com/brickscope/brickscope/blob/main/docs/candle.md). For any other engine, write a
+/// [docs/rust.md](https://github.com/brickscope/brickscope/blob/main/docs/rust.md). For any other engine, write a
 /// function:
 ///
 /// ```

@@ -148,7 +148,7 @@ pub struct Point {
 
 /// A place where the level of a series changed: between two points, found among all points of the series.
 /// Of series whose noise doesn't depend on its order at most 1 in 100 get one ([`ALPHA`]); if the machine's
-/// speed itself comes and goes it is more, however careful the test (`docs/history.md` has measured rates).
+/// speed itself comes and goes it is more, however careful the test (`docs/evidence/history.md` has measured rates).
 /// Sources and reasons are in `src/history/changes.rs`. In short, a change needs [`LEAST_POINTS`] points,
 /// [`LEAST_SEGMENT`](super::LEAST_SEGMENT) of them on either side; it is larger than the variation of
 /// neighbouring points, and a single outlier makes none.

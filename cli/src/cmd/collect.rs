@@ -10,7 +10,7 @@ use crate::flags::LakeAbout;
 ///
 /// A run is its folder, its profile.json, a receipt, or a file of llama-bench that you name; in other folders `collect`
 /// finds all runs. Many processes and machines may write to one lake at once. A run that is there already is not added
-/// again, and a run is in the lake as a whole or not at all. docs/fleet.md describes the tables, and how to name a server of S3.
+/// again, and a run is in the lake as a whole or not at all. docs/fleet.md describes lakes, and how to name a server of S3.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope collect brickscope-runs --lake /shared/lake\n  brickscope collect runs/nightly --lake lake --machine ci-7 --commit \"$(git rev-parse HEAD)\"\n  brickscope collect brickscope-runs --lake s3://bucket/lake\n  brickscope lake inventory --lake lake"

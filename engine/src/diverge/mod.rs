@@ -11,7 +11,7 @@
 //! kernel's own, rounding never adds up, and the tolerance can be that of one kernel
 //! (`tolerance.rs`). There is nothing to search for either: one run meets every value once, in
 //! order, and holds at most three of them at a time; on a CPU, each side also copies the keys
-//! and the values that a layer reads. More in `docs/diverge.md`.
+//! and the values that a layer reads. More in `docs/models.md`.
 
 mod compare;
 mod rounding;

@@ -13,7 +13,7 @@
 //!
 //! Where terms don't cancel (norms, exponentials, softmax), it is relative to the result itself. The
 //! factors are measured: the largest difference seen between scalar and AVX2, times [`MARGIN`].
-//! `docs/diverge.md` has the figures and how to measure them again.
+//! `docs/evidence/diverge.md` has the figures and how to measure them again.
 
 use brickscope_kernels::{QuantType, RopePairs};
 
@@ -206,7 +206,7 @@ fn rope(a: &[f32], pairs: RopePairs, out: &mut [f32]) {
 /// weights; sums whose terms have mostly one sign round worse.
 const MARGIN: f32 = 8.0;
 
-// Measured, in the units of the formulas above: see `docs/diverge.md`.
+// Measured, in the units of the formulas above: see `docs/evidence/diverge.md`.
 const RMS_NORM: f32 = MARGIN * 0.37;
 const ROPE: f32 = MARGIN * 2.0;
 const SCORES: f32 = MARGIN * 0.41;

@@ -80,7 +80,7 @@ impl Gguf {
     /// `progress` gets the bytes copied and the bytes in all.
     ///
     /// A CPU reads weights faster that way: a processor that walks its page tables every 4 KiB reads
-    /// 18 GB/s where it reads 27 from large pages (docs/performance.md). If the system has no such pages, or less free
+    /// 18 GB/s where it reads 27 from large pages (benches/performance.md). If the system has no such pages, or less free
     /// memory than the file is long, the file is mapped as by [`open`](Self::open); [`placement`](Self::placement)
     /// says which.
     ///

@@ -305,7 +305,7 @@ fn a_run_is_in_the_lake_once_and_few_requests_are_made() {
     assert_eq!(single.collect::<Vec<_>>(), [""; 0]);
 }
 
-/// `tests/lake-s3/run figures --ignored` prints what docs/fleet.md says.
+/// `tests/lake-s3/run figures --ignored` prints what docs/evidence/fleet.md says.
 #[test]
 #[ignore = "it measures"]
 fn figures_of_a_thousand_runs() {

@@ -1,5 +1,5 @@
 //! Profiles candle's `quantized_llama` on a GGUF file: `cargo run --release --example profile -- model.gguf runs/candle`.
-//! docs/candle.md shows these lines.
+//! docs/rust.md shows these lines.
 
 use std::fs::File;
 use std::path::Path;

@@ -3,5 +3,5 @@
 
 /// The page, whose code is compiled here.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/candle.md")]
+#[doc = include_str!("../../../docs/rust.md")]
 struct Page;

@@ -8,7 +8,7 @@
 //!
 //! Tests check what they can without a device: the order of calls, against a driver that allows no
 //! illegal one (`engine/fake-cuda/`), and the kernels, by running their sources on the CPU.
-//! `brickscope selftest --backend cuda` checks the rest on a device; `docs/gpu.md` says where it did.
+//! `brickscope selftest --backend cuda` checks the rest on a device; `docs/evidence/gpu.md` says where it did.
 
 mod bricks;
 mod ceilings;
