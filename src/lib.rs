@@ -101,8 +101,6 @@ mod pages {
     struct Flamegraph;
     #[doc = include_str!("../docs/gpu.md")]
     struct Gpu;
-    #[doc = include_str!("../docs/graph.md")]
-    struct Graph;
     #[doc = include_str!("../docs/import.md")]
     struct Import;
     #[doc = include_str!("../docs/measuring.md")]

@@ -5,28 +5,27 @@ use brickscope_runs::RUNS;
 use crate::args::Args;
 
 /// The pages, and the least number of commands on each.
-const PAGES: [(&str, &str, usize); 21] = [
+const PAGES: [(&str, &str, usize); 20] = [
     ("README.md", include_str!("../../README.md"), 6),
-    ("docs/commands.md", include_str!("../../docs/commands.md"), 6),
+    ("docs/README.md", include_str!("../../docs/README.md"), 6),
+    ("docs/tutorial.md", include_str!("../../docs/tutorial.md"), 5),
+    ("docs/profile.md", include_str!("../../docs/profile.md"), 3),
+    ("docs/requests.md", include_str!("../../docs/requests.md"), 5),
     ("docs/llama-cpp.md", include_str!("../../docs/llama-cpp.md"), 4),
     ("docs/rust.md", include_str!("../../docs/rust.md"), 4),
-    ("docs/pytorch.md", include_str!("../../docs/pytorch.md"), 7),
-    ("docs/gpu-traces.md", include_str!("../../docs/gpu-traces.md"), 5),
     ("docs/models.md", include_str!("../../docs/models.md"), 3),
     ("docs/benchmark.md", include_str!("../../docs/benchmark.md"), 9),
-    ("docs/export.md", include_str!("../../docs/export.md"), 7),
+    ("docs/export.md", include_str!("../../docs/export.md"), 12),
     ("docs/flamegraph.md", include_str!("../../docs/flamegraph.md"), 3),
     ("docs/ci.md", include_str!("../../docs/ci.md"), 11),
     // One block of code, without a fence.
     ("action/pull-request.yml", concat!("```\n", include_str!("../../action/pull-request.yml")), 5),
     ("docs/compare.md", include_str!("../../docs/compare.md"), 6),
-    ("docs/metrics.md", include_str!("../../docs/metrics.md"), 3),
-    ("docs/import.md", include_str!("../../docs/import.md"), 6),
+    ("docs/import.md", include_str!("../../docs/import.md"), 20),
     ("docs/live.md", include_str!("../../docs/live.md"), 5),
     ("docs/findings.md", include_str!("../../docs/findings.md"), 2),
     ("docs/fleet.md", include_str!("../../docs/fleet.md"), 7),
     ("docs/history.md", include_str!("../../docs/history.md"), 10),
-    ("docs/report.md", include_str!("../../docs/report.md"), 3),
     ("src/profiler/porting.md", include_str!("../../src/profiler/porting.md"), 4),
 ];
 

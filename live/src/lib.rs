@@ -8,8 +8,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `metrics.rs` | Prometheus text over HTTP (`docs/metrics.md`) |
-//! | `otlp/` | metrics, stacks and requests, pushed to an OpenTelemetry collector (feature `otlp`, `docs/metrics.md`) |
+//! | `metrics.rs` | Prometheus text over HTTP (`docs/export.md`) |
+//! | `otlp/` | metrics, stacks and requests, pushed to an OpenTelemetry collector (feature `otlp`, `docs/export.md`) |
 //! | `socket/frame.rs` | the messages of the protocol (`docs/live.md`) |
 //! | `socket/delta.rs` | frames as differences from a whole one |
 //! | `socket/lines.rs` | lines of bounded length, and messages from them |
@@ -33,6 +33,4 @@ pub mod socket;
 mod pages {
     #[doc = include_str!("../../docs/live.md")]
     struct Live;
-    #[doc = include_str!("../../docs/metrics.md")]
-    struct Metrics;
 }

@@ -97,7 +97,7 @@ fn finding(profile: &Profile, imported: &Imported, of: &OnDevice<'_>) -> Option<
             "record with record_shapes=True, so that the file has the shapes of its products"
         }
         Cure::Capture => {
-            "give a trace of the graphs' capture with shapes (`import --capture FILE`; docs/gpu-traces.md says how servers \
+            "give a trace of the graphs' capture with shapes (`import --capture FILE`; docs/import.md says how servers \
              write one)"
         }
     }

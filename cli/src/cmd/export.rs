@@ -35,7 +35,7 @@ pub(crate) struct ExportArgs {
     pub(crate) format: Option<ExportFormat>,
 
     /// Instead of writing a file, push metrics, stacks and requests to the OpenTelemetry collector at this URL, for example
-    /// http://localhost:4318. docs/metrics.md lists what is sent.
+    /// http://localhost:4318. docs/export.md lists what is sent.
     #[arg(long, value_name = "URL", conflicts_with_all = ["format", "output", "by", "table", "part_size", "names"])]
     pub(crate) otlp: Option<String>,
 
@@ -104,7 +104,7 @@ pub(crate) enum ExportFormat {
     Csv,
     /// A table of all spans, for DuckDB, Polars, pandas and others.
     Parquet,
-    /// Metrics in the text format of Prometheus. docs/metrics.md lists them.
+    /// Metrics in the text format of Prometheus. docs/export.md lists them.
     Prometheus,
     /// The same metrics as OpenTelemetry JSON, which a collector accepts at /v1/metrics.
     OtlpJson,

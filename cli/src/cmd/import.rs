@@ -25,8 +25,8 @@ use crate::text::{count, printable_text};
 /// `import` reads the results of llama-bench, Chrome traces (such as candle's --tracing), the traces of
 /// PyTorch's profiler (also vLLM's and SGLang's) and JAX's, the SQLite export of Nsight Systems, the files of AMD's
 /// rocprofv3, the JSON of NCCL's Inspector, the output of ggml's Vulkan backend with GGML_VK_PERF_LOGGER=1, and folded
-/// stacks, also compressed by gzip, but for databases. All times are those in the file. What the file lacks is marked absent in the run. docs/import.md describes each format, docs/pytorch.md
-/// PyTorch's.
+/// stacks, also compressed by gzip, but for databases. All times are those in the file. What the file lacks is marked absent in the run. docs/import.md
+/// describes each format.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  llama-bench -m model.gguf -o json > bench.json\n  brickscope import bench.json --out brickscope-runs/llama\n  brickscope show llama\n  brickscope import bench.json --ceilings-here\n  brickscope import trace.json --decode forward --out brickscope-runs/candle\n  brickscope import rank0.pt.trace.json.gz\n  brickscope import rank*.pt.trace.json.gz --out brickscope-runs/ranks\n  brickscope import trace.json.gz --prefill prefill --decode decode\n  nsys export --type sqlite report.nsys-rep\n  brickscope import report.sqlite --out brickscope-runs/nsys\n  brickscope import server.log --format vk-perf-logger\n  brickscope import stacks.folded --unit us"
@@ -70,12 +70,12 @@ pub(crate) struct ImportArgs {
     pub(crate) decode: Option<String>,
 
     /// For a trace with kernels: a table in TOML that tells which bricks its events are. It comes before the
-    /// table that is built in. docs/pytorch.md describes it.
+    /// table that is built in. docs/import.md describes it.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) map: Option<PathBuf>,
 
     /// For a trace of PyTorch's profiler: a trace of the capture of the CUDA or HIP graphs in it, which tells layers and
-    /// bricks of their kernels. It may be given several times. docs/gpu-traces.md says how to record one.
+    /// bricks of their kernels. It may be given several times. docs/import.md says how to record one.
     #[arg(long, value_name = "FILE")]
     pub(crate) capture: Vec<PathBuf>,
 
@@ -260,7 +260,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
                 "{none} the file has nothing of the host, which launches them; record it, too ({how})"
             )),
             None => tell_wrapped(&format!(
-                "{none} say which are, with --prefill and --decode; docs/pytorch.md has examples"
+                "{none} say which are, with --prefill and --decode; docs/import.md has examples"
             )),
         }
     }

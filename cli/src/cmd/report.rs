@@ -19,7 +19,7 @@ use crate::{output, progress, runs};
 /// Write a run, two side by side, or a folder of runs as one self-contained HTML file.
 ///
 /// The page contains more than `show`: bricks, layers, a timeline, a flame view, the roofline, the
-/// critical path, tokens and the machine. Each number states its place in profile.json; docs/report.md
+/// critical path, tokens and the machine. Each number states its place in profile.json; docs/profile.md
 /// explains how. Two runs are compared as by `compare`, so two single runs can't be told apart.
 #[derive(Debug, clap::Args)]
 #[command(

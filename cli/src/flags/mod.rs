@@ -47,7 +47,7 @@ impl From<LakeAbout> for brickscope_lake::About {
 pub(crate) struct MetricsArgs {
     /// Serve Prometheus metrics at http://ADDR/metrics while the model runs, for example at
     /// 127.0.0.1:9187. With port 0 the system picks a free port, which is printed on standard error. A
-    /// scrape takes some CPU time from what is measured. docs/metrics.md lists the metrics.
+    /// scrape takes some CPU time from what is measured. docs/export.md lists the metrics.
     #[arg(long, value_name = "ADDR", value_parser = socket_addr, hide_short_help = true, help_heading = WATCHING)]
     pub(crate) metrics: Option<SocketAddr>,
 
@@ -65,7 +65,7 @@ pub(crate) struct MetricsArgs {
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct OtlpArgs {
     /// Push metrics and stacks to the OpenTelemetry collector at this URL, for example http://localhost:4318, once the
-    /// run is written. A failed push is a warning, and the run is kept. docs/metrics.md lists what is sent, and the
+    /// run is written. A failed push is a warning, and the run is kept. docs/export.md lists what is sent, and the
     /// environment variables for tokens and time limits.
     #[arg(long, value_name = "URL", hide_short_help = true, help_heading = WATCHING)]
     pub(crate) otlp: Option<String>,

@@ -38,6 +38,7 @@ mod serve;
 mod settings;
 mod show;
 mod trial;
+mod tutorial;
 mod versus;
 #[cfg(feature = "wgpu")]
 mod wgpu;

@@ -3,7 +3,7 @@
 //! <https://prometheus.io/docs/specs/om/open_metrics_spec/>.
 //!
 //! Units are seconds and bytes. Names begin with `brickscope_`, or are those of llama.cpp's server
-//! ([`Names`]). docs/metrics.md lists them.
+//! ([`Names`]). docs/export.md lists them.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};

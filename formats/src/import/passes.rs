@@ -123,7 +123,7 @@ fn some(trace: &Trace, has_steps: bool) -> String {
     names.sort_by_key(|&(rank, _)| rank);
     if names.is_empty() {
         return "it has nothing that could be one: record ranges or calls of the host, too \
-                (docs/gpu-traces.md)"
+                (docs/import.md)"
             .to_owned();
     }
     let told = names.iter().take(MOST_NAMES);

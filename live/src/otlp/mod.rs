@@ -1,7 +1,7 @@
 //! Metrics, stacks and requests, pushed to an OpenTelemetry collector by OTLP/HTTP: protocol buffers, compressed by gzip.
 //!
 //! [`Collector::push`] sends a finished profile, and [`Pusher`] the metrics of an engine while it runs. A failed
-//! request is sent again as the protocol asks, until [`Settings::timeout`] is over. docs/metrics.md lists what is sent.
+//! request is sent again as the protocol asks, until [`Settings::timeout`] is over. docs/export.md lists what is sent.
 //!
 //! ```no_run
 //! use std::sync::Arc;

@@ -461,7 +461,7 @@ static void compute_with(struct graph *g) {
 }
 int _ZN13llama_context6decodeERK11llama_batch(void *context, const struct batch *batch) {
     static struct graph graph;
-    struct plan plan = {0, NULL, 2};
+    struct plan plan = {0, NULL, getenv("N_THREADS") ? atoi(getenv("N_THREADS")) : 2};
     if (getenv("GPU")) {
         build(&graph, batch->n_tokens);
         compute_with(&graph);

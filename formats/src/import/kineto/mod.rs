@@ -393,10 +393,10 @@ pub(super) fn profile(
     }
     if !host.has_layers && !inside.has_layers() {
         let mut why = "layers: no range or module tells them".to_owned();
-        let mut page = "docs/pytorch.md says how to record them".to_owned();
+        let mut page = "docs/import.md says how to record them".to_owned();
         if let Some(unclear) = inside.unclear {
             why += &format!(", nor does the sequence of kernels ({unclear})");
-            page += ", docs/gpu-traces.md those inside of graphs";
+            page += ", also those inside of graphs";
         }
         reasons.push(format!("{why}; {page}"));
     }
