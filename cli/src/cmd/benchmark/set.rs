@@ -50,7 +50,7 @@ pub(crate) fn run(
         let receipt = Receipt::load(&receipt_in(&out))?;
         // Without the profiler there is none.
         let answer = runs::load(&out).ok().map(|profile| Answer::of(&profile));
-        measurements.push(Measurement { receipt, folder: out, answer });
+        measurements.push(Measurement { receipt, folder: out, answer, choosing: Vec::new() });
         if process < args.processes && interrupt::is_asked() {
             break;
         }
