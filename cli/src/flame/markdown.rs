@@ -6,7 +6,7 @@ use brickscope_analysis::stacks::{Class, Unit};
 
 use super::captions::{self, Written};
 use super::draw::amount;
-use super::summary::Summary;
+use super::summary::{Share, Summary};
 use crate::figures::fine_percent_of;
 use crate::text::columns;
 pub(crate) use crate::text::markdown as escaped;
@@ -18,6 +18,7 @@ pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
         ("Generated", summary.generated.clone()),
         ("Model", captions::model(summary)),
         ("Workload", captions::workload(summary)),
+        ("Latency", captions::latency(summary)),
         ("Hardware", captions::hardware(summary)),
         ("Build", captions::build(summary)),
         ("Source", captions::source(&summary.source)),
@@ -33,6 +34,7 @@ pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
     }
     lost(summary, &mut text);
     hotspots(summary, &mut text);
+    insights(summary, &mut text);
     agreement(summary, &mut text);
     if !files.is_empty() {
         text.push_str("\n## Files\n\n");
@@ -62,7 +64,9 @@ fn lost(summary: &Summary, text: &mut String) {
 fn hotspots(summary: &Summary, text: &mut String) {
     let share = |weight: u64| fine_percent_of(weight, summary.total);
     let of = |weight: u64| amount(weight, summary.unit);
-    text.push_str("\n## Top hotspots\n\n### By brick\n\n");
+    text.push_str("\n## Top hotspots\n\n");
+    by_phase(summary, text);
+    text.push_str("### By brick\n\n");
     let bricks = captions::bricks(summary);
     let rows = bricks.iter().take(captions::MOST_ROWS).map(|brick| {
         let phase = brick.phase.map_or("", |phase| phase.name());
@@ -96,6 +100,33 @@ fn hotspots(summary: &Summary, text: &mut String) {
         [class.name.name().to_owned(), colour, of(weight), share(weight)]
     });
     table(["Class", "Colour", "!Self", "!Share"], rows, text);
+}
+
+/// What each phase takes, and which bricks take that.
+fn by_phase(summary: &Summary, text: &mut String) {
+    let phases = captions::phases(summary);
+    if phases.is_empty() {
+        return;
+    }
+    text.push_str("### By phase\n\n");
+    for (phase, weight, bricks) in phases {
+        let part = |brick: &&Share<String>| {
+            format!("{} {}", name(&brick.name), fine_percent_of(brick.weight, weight))
+        };
+        let bricks: Vec<String> = bricks.iter().take(captions::MOST_OF_A_PHASE).map(part).collect();
+        let share = fine_percent_of(weight, summary.total);
+        let _ = writeln!(text, "- **{phase}**, {share} of all; of it {}", bricks.join(", "));
+    }
+    text.push('\n');
+}
+
+fn insights(summary: &Summary, text: &mut String) {
+    if !summary.insights.is_empty() {
+        text.push_str("\n## Insights\n\n");
+    }
+    for insight in &summary.insights {
+        let _ = writeln!(text, "- {}", escaped(insight));
+    }
 }
 
 fn more(summary: &Summary, weights: impl Iterator<Item = u64>, text: &mut String) {
@@ -153,7 +184,7 @@ fn guide(summary: &Summary, text: &mut String) {
 
 /// A table, padded to be readable as plain text. Columns with a header that begins with `!` hold
 /// numbers.
-fn table<const N: usize>(
+pub(super) fn table<const N: usize>(
     header: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
     text: &mut String,
@@ -202,8 +233,8 @@ fn name(name: &str) -> String {
     format!("{ticks}{blank}{name}{blank}{ticks}")
 }
 
-/// A code block with one line.
-fn code(line: &str) -> String {
+/// A code block with lines for a shell.
+pub(super) fn code(line: &str) -> String {
     let fence = "`".repeat(longest_run(line, '`').max(2) + 1);
     format!("{fence}sh\n{line}\n{fence}")
 }
@@ -213,7 +244,7 @@ fn longest_run(text: &str, of: char) -> usize {
 }
 
 /// A path, escaped as the target of a link.
-fn target(path: &str) -> String {
+pub(super) fn target(path: &str) -> String {
     let mut target = String::new();
     for byte in path.bytes() {
         match byte {

@@ -46,6 +46,22 @@ pub(crate) struct Summary {
     /// What the picture doesn't show in full; `None` without a picture, or from an older brickscope.
     #[serde(default)]
     pub(crate) hidden: Option<Hidden>,
+    /// What the passes took; empty without a run, or from an older brickscope.
+    #[serde(default)]
+    pub(crate) latency: Vec<Latency>,
+    /// What limits the run and what slows it down, a sentence each; likewise.
+    #[serde(default)]
+    pub(crate) insights: Vec<String>,
+}
+
+/// What the passes of a phase took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Latency {
+    pub(crate) phase: Phase,
+    pub(crate) passes: u64,
+    /// All of them together.
+    pub(crate) wall_ns: u64,
+    pub(crate) tokens_per_second: Option<f64>,
 }
 
 /// What the picture of a flamegraph doesn't show in full. The weight of frames that lie in one another

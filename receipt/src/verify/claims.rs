@@ -53,7 +53,8 @@ impl Claims {
             found.refuse(Code::KernelIds, "it names no kernel, so nothing shows what ran");
         }
         for id in self.kernels.iter().filter(|id| id.to_lowercase().contains("mock")) {
-            let why = format!("the kernel {} is a mock by its id, and mocks don't compute", said(id));
+            let id = said(id);
+            let why = format!("the kernel {id} is a mock by its id, and mocks don't compute");
             found.refuse(Code::MockKernel, why);
         }
         let is_on_gpu = matches!(self.backend.as_deref(), Some("cuda" | "gpu" | "wgpu"));
@@ -109,7 +110,8 @@ mod tests {
     use super::*;
 
     const THEIRS: &str = r#"{"schema_version": "1.0.0", "compute_path": "real", "backend": "cpu",
-        "tokens_generated": 128, "tokens_per_second": 0.5, "kernels": ["i2s_matmul"], "model": {"path": "m"}}"#;
+        "tokens_generated": 128, "tokens_per_second": 0.5, "kernels": ["i2s_matmul"],
+        "model": {"path": "m"}}"#;
 
     fn codes(text: &str, options: &Options) -> Vec<&'static str> {
         let verdict = verify(text.as_bytes(), options);
