@@ -5,6 +5,7 @@
 //! | `files.rs` | the files of a run, and which of them brickscope writes |
 //! | `writing.rs` | a mark on folders that are being written, so that nobody removes them meanwhile |
 //! | `summary.rs` | the small file of a run that [`list()`] reads in place of its profile |
+//! | `archive.rs` | copies of flamegraphs that others replace |
 //! | `folder.rs` | [`RunDir`]: the folder that a run is written to |
 //! | `read.rs` | [`load`]: a run, given its folder or its file |
 //! | `times.rs` | when a run was made and imported |
@@ -17,6 +18,7 @@
 //! | `private.rs` | folders that no other user can write to |
 #![forbid(unsafe_code)]
 
+mod archive;
 mod files;
 mod find;
 mod folder;
@@ -31,6 +33,7 @@ mod times;
 pub mod view;
 mod writing;
 
+pub use crate::archive::{ARCHIVES, archive};
 pub use crate::files::{
     FLAMEGRAPH, RUNS, SAMPLES, folder_of, is_ours, is_run, profile_in, receipt_in,
 };

@@ -356,7 +356,8 @@ mod tests {
         let mut receipt = Receipt::from_json(text, "receipt-v1.json".as_ref()).expect("a receipt");
         receipt.run.process = process;
         receipt.run.processes = 2;
-        let choosing = vec![Choosing { tokens: 3, ns: 12_600 }, Choosing { tokens: 12, ns: 49_200 }];
+        let choosing =
+            vec![Choosing { tokens: 3, ns: 12_600 }, Choosing { tokens: 12, ns: 49_200 }];
         Measurement { receipt, folder: "runs/it's 1".into(), answer: None, choosing }
     }
 

@@ -258,7 +258,7 @@ impl Material {
         let create = || {
             let tell = |what: &str| tell!("{what}");
             if let Some(replaced) = out.filter(|_| args.archive) {
-                index::archive(replaced)?;
+                brickscope_runs::archive(replaced).context("--archive")?;
             }
             RunDir::create_for_flamegraph(out, &started, args.overwrite, &replaced, tell)
         };

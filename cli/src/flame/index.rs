@@ -6,12 +6,14 @@ use std::fs::{self, File};
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use brickscope::write_atomically;
+use brickscope_analysis::markdown::{code, table, target};
 use brickscope_analysis::stacks::Class;
+use brickscope_runs::ARCHIVES;
 
 use super::captions;
-use super::markdown::{code, escaped, table, target};
+use super::markdown::escaped;
 use super::summary::Summary;
 use crate::figures::fine_percent_of;
 use crate::runs::FLAMEGRAPH;
@@ -21,9 +23,6 @@ const PAGE: &str = "README.md";
 
 /// The page begins with it. A page without it is somebody's.
 const MARK: &str = "<!-- Written by `brickscope flamegraph --index`, which replaces it. -->";
-
-/// The folder of earlier flamegraphs, beside those that it has copies of.
-const ARCHIVES: &str = "archives";
 
 /// A flamegraph in the folder.
 struct Entry {
@@ -138,8 +137,8 @@ fn text(current: Vec<Entry>, earlier: Vec<Entry>, left_out: &[String]) -> String
     }
     text.push_str(
         "\n## How they differ\n\n\
-         Shares of the whole, by kind of work. `brickscope flamegraph A --diff B` says which differ by \
-         more than their error.\n\n",
+         Shares of the whole, by kind of work. `brickscope flamegraph A --diff B` says which differ \
+         by more than their error.\n\n",
     );
     let header = ["Flamegraph", "!Quantised", "!Matmul", "!Memory", "!System", "!Waiting", "!Rest"];
     table(header, classes.into_iter(), &mut text);
@@ -156,41 +155,6 @@ fn text(current: Vec<Entry>, earlier: Vec<Entry>, left_out: &[String]) -> String
         code(&commands.join("\n"))
     );
     text
-}
-
-/// Copies the flamegraph in a folder, if it has one, into `archives` beside the folder, under the time of the flamegraph.
-pub(crate) fn archive(folder: &Path) -> Result<()> {
-    if !folder.join(FLAMEGRAPH).is_file() {
-        return Ok(());
-    }
-    let summary = Summary::load(folder).map_err(|why| anyhow!("{}: {why}", folder.display()))?;
-    let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
-    let (Some(name), Some(parent)) = (folder.file_name(), folder.parent()) else {
-        bail!("--archive: {} lies in no other folder", folder.display())
-    };
-    // A file can say anything of its time.
-    let time: String =
-        summary.generated.chars().filter(char::is_ascii_alphanumeric).take(20).collect();
-    let mut archived = name.to_os_string();
-    archived.push(format!("-{time}"));
-    let to = parent.join(ARCHIVES).join(archived);
-    if to.join(FLAMEGRAPH).exists() {
-        return Ok(());
-    }
-    copy(&folder, &to).with_context(|| format!("--archive: {}", to.display()))
-}
-
-/// Copies a run's files; `flamegraph.json` comes last, so that a folder that has it has all.
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name != FLAMEGRAPH && brickscope_runs::is_ours(&name) && entry.file_type()?.is_file() {
-            fs::copy(entry.path(), to.join(name))?;
-        }
-    }
-    fs::copy(from.join(FLAMEGRAPH), to.join(FLAMEGRAPH)).map(drop)
 }
 
 #[cfg(test)]
@@ -217,11 +181,7 @@ mod tests {
         put(dir.path(), "qk256", &Summary { command_line: Vec::new(), ..first.clone() });
         fs::create_dir(dir.path().join("broken")).expect("a folder");
         fs::write(dir.path().join("broken").join(FLAMEGRAPH), "{").expect("written");
-        archive(&dir.path().join("base line")).expect("copied");
-        archive(&dir.path().join("base line")).expect("it is there already");
-        archive(&dir.path().join("not there")).expect("nothing to copy");
-        let kept = dir.path().join("archives/base line-20261121T141602Z");
-        assert!(kept.join("flamegraph.svg").exists() && kept.join(FLAMEGRAPH).exists());
+        brickscope_runs::archive(&dir.path().join("base line")).expect("copied");
 
         let page = write(dir.path()).expect("written");
         let text = fs::read_to_string(&page).expect("it is there");

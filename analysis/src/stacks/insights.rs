@@ -1,17 +1,18 @@
 //! What a run took, what limits it and what slows it down, for the text of a flamegraph: as its own screens say.
 
-use brickscope::{Phase, Profile};
-use brickscope_analysis::findings::{Finding, Findings};
-use brickscope_analysis::rate::Rate;
-use brickscope_analysis::{typical, view};
+use brickscope_profile::{Phase, Profile};
 
 use super::summary::Latency;
+use crate::findings::{Finding, Findings};
+use crate::rate::Rate;
+use crate::{typical, view};
 
 /// The most findings; `brickscope findings` has all.
 const MOST: usize = 5;
 
 /// What the passes of each phase took.
-pub(crate) fn latency(profile: &Profile) -> Vec<Latency> {
+#[must_use]
+pub fn latency(profile: &Profile) -> Vec<Latency> {
     let shown = typical::shown(profile);
     let of = |phase| {
         let total = shown.phase(phase).filter(|total| total.passes > 0)?;
@@ -27,7 +28,8 @@ pub(crate) fn latency(profile: &Profile) -> Vec<Latency> {
 }
 
 /// How near each phase is to its limit, then what was found, a sentence each.
-pub(crate) fn insights(profile: &Profile) -> Vec<String> {
+#[must_use]
+pub fn insights(profile: &Profile) -> Vec<String> {
     let phases = Phase::SHOWN.into_iter().filter(|&phase| profile.phase(phase).is_some());
     let limits = phases.map(|phase| format!("{phase}: {}", view::phase_limit(profile, phase).text));
     let findings = Findings::of(profile);
