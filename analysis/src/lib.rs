@@ -27,9 +27,10 @@
 //! | `explain/` | what words mean (`words.md`), and what a run says of them |
 //! | `waiting.rs`, `words.rs` | how long threads waited for each other; numbers in words |
 //! | `text.rs` | text by columns: cut, padded, broken into lines |
+//! | `markdown.rs` | tables, code and links |
 //! | `backends.rs` | backends side by side |
 //! | `bisect/` | which of many revisions is slower: what to measure next, and what the results say |
-//! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`), of a device (`device.rs`); the difference of two (`diff.rs`) |
+//! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`), of a device (`device.rs`); the difference of two (`diff.rs`); `flamegraph.json` (`summary.rs`, `shares.rs`, `insights.rs`) |
 //! | `passes.rs` | whose the passes of a profile are, which have bricks, who disturbed them |
 //! | `path.rs` | whether a pass on a device has a critical path |
 //! | `place.rs` | where a run ran, if nobody says what to show: the host, or a device |
@@ -51,6 +52,7 @@ pub mod history;
 pub mod layers;
 pub mod links;
 pub mod machine_name;
+pub mod markdown;
 mod passes;
 pub mod path;
 pub mod place;

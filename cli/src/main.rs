@@ -148,7 +148,7 @@ fn run(command: &Command) -> ExitCode {
         Command::Explain(args) => {
             return cmd::explain::run(args).unwrap_or_else(|error| ended(Err(error), 1));
         }
-        Command::VerifyReceipt(args) => return yes_or_no(cmd::verify_receipt::run(args)),
+        Command::VerifyReceipt(args) => return code(cmd::verify_receipt::run(args)),
         Command::Selftest(args) => return yes_or_no(cmd::selftest::run(args)),
         Command::Profile(args) if args.compare_backends => {
             cmd::profile::compare_backends::run(args)

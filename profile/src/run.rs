@@ -345,10 +345,10 @@ impl Overhead {
 /// What the caller observed by other means.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Observed {
-    /// Share of L2 accesses that hit, 0 to 1, as the hardware reported it to the caller.
+    /// Share of L2 accesses that hit, 0 to 1, as the hardware reported it to the caller; `None` if it was not measured.
     pub l2_cache_hit_rate: Option<f32>,
-    /// Whether transfers were zero-copy.
-    pub zero_copy: bool,
+    /// Whether transfers were zero-copy; `None` if nobody said. Earlier files have `false` there.
+    pub zero_copy: Option<bool>,
     /// Capacity of the KV cache in tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_cache_tokens: Option<u64>,

@@ -659,7 +659,7 @@ def _profile(recorder, table, **fields):
         "passes": table.passes,
         "tiles": [],
         "checksums": [],
-        "observed": {"l2_cache_hit_rate": None, "zero_copy": False},
+        "observed": {"l2_cache_hit_rate": None, "zero_copy": None},
         "names": table.names(),
         "spans": table.span_table(),
     }

@@ -119,13 +119,13 @@ impl Receipt {
     }
 }
 
-/// Why [such a receipt](ReceiptError::NoTimes) is refused.
-pub(super) const NO_TIMES: &str = "it has neither raw times (`tests`) nor a hash (`seal`), as receipts of BitNet.rs, \
+/// Why [such a receipt](ReceiptError::NoTimes) can't be read.
+pub(crate) const NO_TIMES: &str = "it has neither raw times (`tests`) nor a hash (`seal`), as receipts of BitNet.rs, \
     which are of a schema of their own that is called 1.0.0, too: nothing in it can be checked; `brickscope benchmark \
     MODEL` writes one that can";
 
 /// Whether it is a receipt of BitNet.rs, or like them: it names kernels and a speed, but has no raw times and no hash.
-fn has_no_times(text: &str) -> bool {
+pub(crate) fn has_no_times(text: &str) -> bool {
     #[derive(Deserialize)]
     struct Top {
         compute_path: Option<IgnoredAny>,

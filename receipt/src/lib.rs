@@ -19,5 +19,6 @@ pub use hash::{sha256_file, sha256_file_with, sha256_hex, tokens_sha256};
 pub use key::SecretKey;
 pub use v1::{Aggregates, Receipt};
 pub use verify::{
-    BorneOut, CanBe, Code, FIELDS, Field, Options, Refusal, Rerun, Verdict, rerun_agrees, verify,
+    BorneOut, CanBe, Claims, Code, FIELDS, Field, Options, Refusal, Rerun, Verdict, rerun_agrees,
+    verify,
 };

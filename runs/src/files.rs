@@ -17,7 +17,7 @@ pub(crate) const PROFILE: &str = RUN_FILE;
 pub(crate) const RECEIPT: &str = "receipt.json";
 
 /// The figures in a flamegraph's folder.
-pub const FLAMEGRAPH: &str = "flamegraph.json";
+pub const FLAMEGRAPH: &str = brickscope_analysis::stacks::summary::FILE;
 
 /// The samples in the folder of a sampled run.
 pub const SAMPLES: &str = "samples.json";

@@ -5,6 +5,7 @@
 //! | `files.rs` | the files of a run, and which of them brickscope writes |
 //! | `writing.rs` | a mark on folders that are being written, so that nobody removes them meanwhile |
 //! | `summary.rs` | the small file of a run that [`list()`] reads in place of its profile |
+//! | `archive.rs` | copies of flamegraphs that others replace |
 //! | `folder.rs` | [`RunDir`]: the folder that a run is written to |
 //! | `read.rs` | [`load`]: a run, given its folder or its file |
 //! | `receipts.rs` | a receipt of a run, and whether it is as it was made |
@@ -21,6 +22,7 @@
 //! | `private.rs` | folders that no other user can write to |
 #![forbid(unsafe_code)]
 
+mod archive;
 mod files;
 mod find;
 mod folder;
@@ -39,6 +41,7 @@ mod times;
 pub mod view;
 mod writing;
 
+pub use crate::archive::{ARCHIVES, archive};
 pub use crate::files::{
     FLAMEGRAPH, REPORT, RUNS, SAMPLES, folder_of, is_ours, is_run, profile_in, receipt_in,
 };

@@ -273,12 +273,12 @@ impl BrickProfiler {
 
     /// Notes whether transfers are zero-copy.
     pub fn set_zero_copy(&self, zero_copy: bool) {
-        lock(&self.observed).zero_copy = zero_copy;
+        lock(&self.observed).zero_copy = Some(zero_copy);
     }
 
-    /// Whether transfers are zero-copy.
+    /// Whether transfers were noted to be zero-copy. In the [profile](crate::Profile), what nobody noted is absent.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
-        lock(&self.observed).zero_copy
+        lock(&self.observed).zero_copy == Some(true)
     }
 }

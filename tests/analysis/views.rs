@@ -949,6 +949,10 @@ fn digests_tell_rounding_from_a_fault() {
 fn what_was_observed_by_other_means_is_kept_as_that() {
     let profiler = BrickProfiler::new();
     assert_eq!((profiler.l2_cache_hit_rate(), profiler.is_zero_copy()), (None, false));
+    // What nobody noted is not `false` in the file.
+    assert_eq!(profiler.profile().observed.zero_copy, None);
+    profiler.set_zero_copy(false);
+    assert_eq!(profiler.profile().observed.zero_copy, Some(false));
     profiler.set_l2_cache_hit_rate(1.5);
     profiler.set_zero_copy(true);
     assert_eq!((profiler.l2_cache_hit_rate(), profiler.is_zero_copy()), (Some(1.0), true));

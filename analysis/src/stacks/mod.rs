@@ -4,7 +4,10 @@
 mod class;
 mod device;
 pub mod diff;
+pub mod insights;
+pub mod shares;
 mod spans;
+pub mod summary;
 mod sums;
 
 use std::collections::HashMap;

@@ -14,7 +14,7 @@ use brickscope_engine::synth::random_tokens;
 use brickscope_engine::{AnyProbe, AnySession, LogitsSeen, Sampler, Sampling, not_finite};
 
 use super::plan::Plan;
-use super::sums::{Sums, disturbed, run_queue_wait};
+use super::sums::{Choosing, Sums, disturbed, run_queue_wait};
 use super::warm_up::Rule;
 use crate::interrupt;
 use crate::metrics::Current;
@@ -88,6 +88,8 @@ pub(crate) struct Measured {
     pub(crate) dropped: BTreeMap<String, u64>,
     /// Logits that weren't numbers in the repetition that was kept.
     pub(crate) not_finite: Option<NotFinite>,
+    /// What choosing tokens took in the repetitions that count.
+    pub(crate) choosing: Choosing,
     /// Which repetition the run's profile is of.
     pub(crate) profiled: Profiled,
 }
@@ -110,6 +112,7 @@ struct Repetition {
     sample: Sample,
     sums: Sums,
     output: Vec<u32>,
+    choosing: Choosing,
     logits: LogitsSeen,
 }
 
@@ -197,12 +200,13 @@ impl<'b, 'm> Bench<'b, 'm> {
                 break warm_up;
             }
         };
-        let mut counted = 0;
         let since = clock.now();
+        let (mut counted, mut choosing) = (0, Choosing::default());
         for n in 1..=repetitions {
             let left = left(clock.now().saturating_sub(since), n - 1, repetitions);
             show(format!("{name}: {n} of {repetitions}{left}"));
             let repetition = self.repetition(plan, &input, keep && n == repetitions)?;
+            choosing.add(repetition.choosing);
             samples.push((repetition.sample, repetition.sums));
             outputs.push(repetition.output);
             logits.push(repetition.logits);
@@ -245,7 +249,15 @@ impl<'b, 'm> Bench<'b, 'm> {
             (true, false) if counted == repetitions => Profiled::Last,
             _ => Profiled::No,
         };
-        Ok(Some(Measured { test, is_deterministic, spans, dropped, not_finite, profiled }))
+        Ok(Some(Measured {
+            test,
+            is_deterministic,
+            spans,
+            dropped,
+            not_finite,
+            choosing,
+            profiled,
+        }))
     }
 
     /// Finds out where the logits of repetitions began not to be numbers, if any did.
@@ -327,6 +339,15 @@ impl<'b, 'm> Bench<'b, 'm> {
         let tokens = plan.n_gen.max(1);
         let mut output = Vec::with_capacity(tokens);
         let mut token_ns = Vec::with_capacity(plan.n_gen);
+        let mut choosing = Choosing::default();
+        // The token that is chosen, and when it was.
+        let mut choose = |logits: &[f32]| {
+            let began = clock.now();
+            let token = sampler.sample(logits);
+            let now = clock.now();
+            choosing.add(Choosing { tokens: 1, ns: now.saturating_sub(began) });
+            (token, now)
+        };
 
         profiler.enable();
         let start_ns = clock.now();
@@ -336,16 +357,17 @@ impl<'b, 'm> Bench<'b, 'm> {
             let mut token = input.first;
             for _ in 0..plan.n_gen {
                 let probe = probe.as_deref_mut();
-                token = sampler.sample(forward(&mut **session, profiler, probe, &[token])?);
+                let (chosen, now) = choose(forward(&mut **session, profiler, probe, &[token])?);
+                token = chosen;
                 output.push(token);
-                let now = clock.now();
                 token_ns.push(now.saturating_sub(end_ns));
                 end_ns = now;
             }
         } else {
             let probe = probe.as_deref_mut();
-            output.push(sampler.sample(forward(&mut **session, profiler, probe, &input.prompt)?));
-            end_ns = clock.now();
+            let (token, now) = choose(forward(&mut **session, profiler, probe, &input.prompt)?);
+            output.push(token);
+            end_ns = now;
             first_token_ns = Some(end_ns.saturating_sub(start_ns));
         }
         profiler.disable();
@@ -374,7 +396,7 @@ impl<'b, 'm> Bench<'b, 'm> {
             cpu_khz: cpu_frequency_khz(),
             ..Sample::default()
         };
-        Ok(Repetition { sample, sums, output, logits: sampler.seen() })
+        Ok(Repetition { sample, sums, output, choosing, logits: sampler.seen() })
     }
 }
 

@@ -17,6 +17,7 @@ use brickscope_formats::export::csv::guarded;
 use serde_json::{Map, Value, json};
 
 use crate::benchmark::receipt::WEIGHTS;
+use crate::benchmark::sums::Choosing;
 use crate::source::MAPPED;
 use crate::text::printable_text;
 
@@ -42,6 +43,8 @@ pub(crate) struct Measurement {
     pub(crate) folder: PathBuf,
     /// What its profile says, if it has one.
     pub(crate) answer: Option<Answer>,
+    /// What choosing tokens took in each test; empty of another process, whose receipt doesn't have it.
+    pub(crate) choosing: Vec<Choosing>,
 }
 
 /// What limits a run, and what to do about it.

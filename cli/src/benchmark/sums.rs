@@ -5,6 +5,20 @@ use std::collections::BTreeMap;
 use brickscope::{DeviceProfile, Grain, NameKind, Pass, Profile, Total, Work};
 use brickscope_analysis::receipt::v1::{Brick, DeviceTimes, Kernel};
 
+/// How long it took to choose tokens, which is outside of the passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Choosing {
+    pub(crate) tokens: u64,
+    pub(crate) ns: u64,
+}
+
+impl Choosing {
+    pub(super) fn add(&mut self, other: Self) {
+        self.tokens += other.tokens;
+        self.ns = self.ns.saturating_add(other.ns);
+    }
+}
+
 /// The sums of some passes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Sums {

@@ -7,6 +7,7 @@ use brickscope::BrickId;
 use brickscope_analysis::receipt::v1::{Device, Receipt, Spread, Test};
 
 use super::rows::{Answer, Measurement, ModelRow};
+use super::sums::Choosing;
 use crate::output;
 use crate::text::{printable, printable_text, wrapped};
 use brickscope::stats::{median, std_dev};
@@ -100,10 +101,10 @@ fn rate(test: &Test) -> String {
 
 /// The notes on the measurement of one process, below the table.
 pub(crate) fn notes(measurement: &Measurement) -> String {
-    let Measurement { receipt, folder, answer } = measurement;
+    let Measurement { receipt, folder, answer, choosing } = measurement;
     let mut text = String::new();
-    for test in &receipt.tests {
-        of_test(test, &mut text);
+    for (nth, test) in receipt.tests.iter().enumerate() {
+        of_test(test, choosing.get(nth), &mut text);
     }
     text.push('\n');
     let mut line = |label: &str, value: &str| {
@@ -141,7 +142,7 @@ pub(crate) fn device(device: &Device) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-fn of_test(test: &Test, text: &mut String) {
+fn of_test(test: &Test, choosing: Option<&Choosing>, text: &mut String) {
     let of = &test.aggregates;
     let label = format!("\n{}", printable(&test.name));
     text.push_str(&label);
@@ -162,14 +163,14 @@ fn of_test(test: &Test, text: &mut String) {
             wrapped(label, &durations(spread), text);
         }
     }
-    if let Some(parts) = parts(test) {
+    if let Some(parts) = parts(test, choosing) {
         wrapped("  a pass      ", &parts, text);
     }
 }
 
-/// What a pass takes before the layers and behind them; `None` where that wasn't timed, as on a device. A prompt has the
-/// second in its last pass only.
-fn parts(test: &Test) -> Option<String> {
+/// What a pass takes before the layers, in them and behind them, in bricks, and then choosing a token; `None` where that
+/// wasn't timed, as on a device. A prompt has logits in its last pass only.
+fn parts(test: &Test, choosing: Option<&Choosing>) -> Option<String> {
     // Of a prompt and tokens in one test, the sums tell not which pass was which.
     if test.n_prompt > 0 && test.n_gen > 0 {
         return None;
@@ -182,10 +183,20 @@ fn parts(test: &Test) -> Option<String> {
     let measured = || test.samples.iter().filter(|sample| !sample.is_warm_up);
     let passes: usize = measured().map(|sample| sample.pass_ns.len()).sum();
     let with_logits = if test.n_prompt > 0 { measured().count() } else { passes };
+    let (passes, with_logits) = (passes as u64, with_logits as u64);
     let (embed, logits) = (sum(BrickId::Embedding)?, sum(BrickId::LmHead)?);
     // The embedding of a token takes some tens of nanoseconds.
-    let us = |ns: u64, n: usize| format!("{:.2}", ns as f64 / 1e3 / n.max(1) as f64);
-    Some(format!("embed {}, logits {} µs", us(embed, passes), us(logits, with_logits)))
+    let us = |ns: u64, n: u64| format!("{:.2}", ns as f64 / 1e3 / n.max(1) as f64);
+    let all = of.brick_total_ns.iter().fold(0, |sum: u64, ns| sum.saturating_add(*ns));
+    let forward = all.saturating_sub(embed).saturating_sub(logits);
+    let mut parts = vec![
+        format!("embed {}", us(embed, passes)),
+        format!("forward {}", us(forward, passes)),
+        format!("logits {}", us(logits, with_logits)),
+    ];
+    let choosing = choosing.filter(|choosing| choosing.tokens > 0);
+    parts.extend(choosing.map(|of| format!("sample {}", us(of.ns, of.tokens))));
+    Some(parts.join(", ") + " µs")
 }
 
 fn durations(spread: &Spread) -> String {
@@ -345,7 +356,9 @@ mod tests {
         let mut receipt = Receipt::from_json(text, "receipt-v1.json".as_ref()).expect("a receipt");
         receipt.run.process = process;
         receipt.run.processes = 2;
-        Measurement { receipt, folder: "runs/it's 1".into(), answer: None }
+        let choosing =
+            vec![Choosing { tokens: 3, ns: 12_600 }, Choosing { tokens: 12, ns: 49_200 }];
+        Measurement { receipt, folder: "runs/it's 1".into(), answer: None, choosing }
     }
 
     #[test]
@@ -407,7 +420,8 @@ mod tests {
             for (text, is_flood) in [(flood(20_000), true), (HOSTILE.to_owned(), false)] {
                 let planted = hostile::planted(&honest, &place, &text);
                 let Ok(receipt) = serde_json::from_value::<Receipt>(planted) else { continue };
-                let one = [Measurement { receipt, folder: HOSTILE.into(), answer: None }];
+                let (folder, choosing) = (HOSTILE.into(), Vec::new());
+                let one = [Measurement { receipt, folder, answer: None, choosing }];
                 let table = markdown(&one, &model()) + &notes(&one[0]);
                 assert_harmless(&format!("{place:?}"), &table);
                 assert_harmless(&format!("{place:?}"), &across(&one, Path::new(HOSTILE)));

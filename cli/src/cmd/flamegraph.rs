@@ -17,7 +17,9 @@ use crate::flags::{By, DEFAULT_PROMPT, ExecutorArgs};
 use crate::flame::abilities::{Abilities, Via};
 use crate::flame::baseline::{self, Baseline};
 use crate::flame::captions::Written;
+use crate::flame::index;
 use crate::flame::input::Input;
+use crate::flame::insights::{insights, latency};
 use crate::flame::join::{self, BLOCKS};
 use crate::flame::record::{self, Place, Recorded, Recorder};
 use crate::flame::summary::{SCHEMA_VERSION, Source, Summary};
@@ -68,6 +70,15 @@ pub(crate) struct FlamegraphArgs {
     /// With --out: replace the flamegraph in the folder, and the run that it was drawn from.
     #[arg(long, requires = "out")]
     pub(crate) overwrite: bool,
+
+    /// With --overwrite: keep a copy of what is replaced in the folder `archives` beside it.
+    #[arg(long, requires = "overwrite")]
+    pub(crate) archive: bool,
+
+    /// Draw nothing, but write README.md of a folder with folders of flamegraphs: which there are, how they differ, and how
+    /// to make them again.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["what", "named_model", "command", "out", "diff", "json"])]
+    pub(crate) index: Option<PathBuf>,
 
     /// Samples per second of each thread's CPU time.
     #[arg(long, value_name = "HZ", default_value_t = 999, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -127,6 +138,11 @@ fn points(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
+    if let Some(folder) = &args.index {
+        let page = index::write(folder)?;
+        output::print(format!("{}\n", output::shown(&page)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     // Before the run, which may be long, so that an unreadable baseline is reported early.
     let diff = args.diff.as_deref().map(runs::named).transpose()?;
     let baseline = diff.as_deref().map(Baseline::load).transpose()?;
@@ -241,6 +257,9 @@ impl Material {
         let replaced: Vec<&str> = FILES.iter().map(|(file, _)| *file).chain(DIFF_FILES).collect();
         let create = || {
             let tell = |what: &str| tell!("{what}");
+            if let Some(replaced) = out.filter(|_| args.archive) {
+                brickscope_runs::archive(replaced).context("--archive")?;
+            }
             RunDir::create_for_flamegraph(out, &started, args.overwrite, &replaced, tell)
         };
         let of =
@@ -414,6 +433,8 @@ impl Material {
             agreement,
             agreement_absent,
             hidden: None,
+            latency: self.profile.as_ref().map(latency).unwrap_or_default(),
+            insights: self.profile.as_ref().map(insights).unwrap_or_default(),
         };
         // Stacks that can't be drawn still have their figures.
         let picture = draw::svg(&stacks, &draw::Look::of(&summary));

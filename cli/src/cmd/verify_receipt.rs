@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 use brickscope_analysis::receipt::v1::Device;
@@ -30,7 +30,7 @@ use crate::{family, private, progress};
 /// what none of them can prove. The output lists what couldn't be checked.
 ///
 /// The exit code is 0 if the receipt is accepted, 1 if it is refused, 2 if it can't be checked, because
-/// there is no such file or the rerun failed.
+/// there is no such file, the rerun failed, or it has neither raw times nor a hash, as those of BitNet.rs.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope verify-receipt brickscope-runs/20261121-104812\n  brickscope verify-receipt receipt.json --model model.gguf --json | jq '.refusals[].code'\n  brickscope verify-receipt receipt.json --rerun=model.gguf --tolerance 5%"
@@ -80,8 +80,8 @@ fn public_key(text: &str) -> Result<String, String> {
     }
 }
 
-/// Verifies a receipt, prints the result, and returns whether the receipt is accepted.
-pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
+/// Verifies a receipt, prints the result, and returns the exit code.
+pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<ExitCode> {
     if let Some(second) = &args.second {
         bail!(
             "one receipt at a time, and {} is a second file; a model to run again is given as --rerun=MODEL",
@@ -114,6 +114,9 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
     let device = stated.as_ref().and_then(|receipt| receipt.device.as_ref());
     let mut rerun = None;
     match again {
+        Some(_) if verdict.not_verifiable.is_some() => {
+            verdict.not_checked.push("a rerun: it doesn't say what was run".to_owned());
+        }
         // A refused receipt isn't worth a rerun.
         Some(model) if verdict.is_accepted() => {
             let receipt = Receipt::load(&path)?;
@@ -134,7 +137,11 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<bool> {
         false => as_text(&path, &verdict, device, rerun.as_ref()),
     };
     output::print(text)?;
-    Ok(verdict.is_accepted())
+    Ok(match (verdict.is_accepted(), verdict.refusals.is_empty()) {
+        (true, _) => ExitCode::SUCCESS,
+        (false, false) => ExitCode::from(1),
+        (false, true) => ExitCode::from(2),
+    })
 }
 
 fn hash(path: &Path) -> Result<(String, u64)> {
@@ -228,12 +235,16 @@ fn write_text(
 ) -> std::fmt::Result {
     let path = output::shown(path);
     match verdict.refusals.len() {
+        0 if verdict.not_verifiable.is_some() => writeln!(out, "NOT VERIFIABLE  {path}")?,
         0 => writeln!(out, "accepted  {path}")?,
         1 => writeln!(out, "REFUSED   {path}: 1 reason")?,
         n => writeln!(out, "REFUSED   {path}: {n} reasons")?,
     }
     if let Some(device) = device {
         writeln!(out, "{}", hanging("device    ", "  ", &table::device(device)))?;
+    }
+    if let Some(claims) = &verdict.not_verifiable {
+        writeln!(out, "{}", hanging("claims    ", "  ", &claims.to_string()))?;
     }
     for refusal in &verdict.refusals {
         writeln!(out, "\n  {}", refusal.code.name())?;
@@ -286,6 +297,7 @@ fn as_json(
         "not_checked": verdict.not_checked,
         "doubts": verdict.doubts,
         "signed_by": verdict.signed_by,
+        "not_verifiable": verdict.not_verifiable,
         "rerun": rerun.map(|(receipt, again)| {
             receipt.tests.iter().map(|test| {
                 let same = again.tests.iter().find(|other| other.name == test.name);

@@ -84,5 +84,7 @@ fn of_folded(stacks: &Stacks) -> Summary {
         agreement: None,
         agreement_absent: None,
         hidden: None,
+        latency: Vec::new(),
+        insights: Vec::new(),
     }
 }

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
+use brickscope_analysis::markdown::{code, longest_run, table, target};
 use brickscope_analysis::stacks::{Class, Unit};
 
 use super::captions::{self, Written};
 use super::draw::amount;
-use super::summary::Summary;
+use super::summary::{Share, Summary};
 use crate::figures::fine_percent_of;
-use crate::text::columns;
 pub(crate) use crate::text::markdown as escaped;
 
 /// The whole summary, with the command that made it and a guide to reading the flamegraph.
@@ -18,6 +18,7 @@ pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
         ("Generated", summary.generated.clone()),
         ("Model", captions::model(summary)),
         ("Workload", captions::workload(summary)),
+        ("Latency", captions::latency(summary)),
         ("Hardware", captions::hardware(summary)),
         ("Build", captions::build(summary)),
         ("Source", captions::source(&summary.source)),
@@ -33,6 +34,7 @@ pub(crate) fn markdown(summary: &Summary, files: &[Written]) -> String {
     }
     lost(summary, &mut text);
     hotspots(summary, &mut text);
+    insights(summary, &mut text);
     agreement(summary, &mut text);
     if !files.is_empty() {
         text.push_str("\n## Files\n\n");
@@ -62,7 +64,9 @@ fn lost(summary: &Summary, text: &mut String) {
 fn hotspots(summary: &Summary, text: &mut String) {
     let share = |weight: u64| fine_percent_of(weight, summary.total);
     let of = |weight: u64| amount(weight, summary.unit);
-    text.push_str("\n## Top hotspots\n\n### By brick\n\n");
+    text.push_str("\n## Top hotspots\n\n");
+    by_phase(summary, text);
+    text.push_str("### By brick\n\n");
     let bricks = captions::bricks(summary);
     let rows = bricks.iter().take(captions::MOST_ROWS).map(|brick| {
         let phase = brick.phase.map_or("", |phase| phase.name());
@@ -96,6 +100,33 @@ fn hotspots(summary: &Summary, text: &mut String) {
         [class.name.name().to_owned(), colour, of(weight), share(weight)]
     });
     table(["Class", "Colour", "!Self", "!Share"], rows, text);
+}
+
+/// What each phase takes, and which bricks take that.
+fn by_phase(summary: &Summary, text: &mut String) {
+    let phases = captions::phases(summary);
+    if phases.is_empty() {
+        return;
+    }
+    text.push_str("### By phase\n\n");
+    for (phase, weight, bricks) in phases {
+        let part = |brick: &&Share<String>| {
+            format!("{} {}", name(&brick.name), fine_percent_of(brick.weight, weight))
+        };
+        let bricks: Vec<String> = bricks.iter().take(captions::MOST_OF_A_PHASE).map(part).collect();
+        let share = fine_percent_of(weight, summary.total);
+        let _ = writeln!(text, "- **{phase}**, {share} of all; of it {}", bricks.join(", "));
+    }
+    text.push('\n');
+}
+
+fn insights(summary: &Summary, text: &mut String) {
+    if !summary.insights.is_empty() {
+        text.push_str("\n## Insights\n\n");
+    }
+    for insight in &summary.insights {
+        let _ = writeln!(text, "- {}", escaped(insight));
+    }
 }
 
 fn more(summary: &Summary, weights: impl Iterator<Item = u64>, text: &mut String) {
@@ -151,40 +182,6 @@ fn guide(summary: &Summary, text: &mut String) {
     );
 }
 
-/// A table, padded to be readable as plain text. Columns with a header that begins with `!` hold
-/// numbers.
-fn table<const N: usize>(
-    header: [&str; N],
-    rows: impl Iterator<Item = [String; N]>,
-    text: &mut String,
-) {
-    let is_number = header.map(|cell| cell.starts_with('!'));
-    let header = header.map(|cell| cell.trim_start_matches('!').to_owned());
-    let rows: Vec<[String; N]> = std::iter::once(header).chain(rows).collect();
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        rows.iter().map(|row| columns(&row[column])).max().unwrap_or(0).max(3)
-    });
-    for (nth, row) in rows.iter().enumerate() {
-        for (column, cell) in row.iter().enumerate() {
-            let padding = " ".repeat(widths[column] - columns(cell));
-            let _ = match is_number[column] {
-                true => write!(text, "| {padding}{cell} "),
-                false => write!(text, "| {cell}{padding} "),
-            };
-        }
-        text.push_str("|\n");
-        if nth == 0 {
-            for (width, is_number) in widths.iter().zip(is_number) {
-                let _ = match is_number {
-                    true => write!(text, "|{}:", "-".repeat(width + 1)),
-                    false => write!(text, "|{}", "-".repeat(width + 2)),
-                };
-            }
-            text.push_str("|\n");
-        }
-    }
-}
-
 /// A name as code in a cell of a table, unchanged as far as possible.
 fn name(name: &str) -> String {
     let name = captions::short(name);
@@ -200,32 +197,6 @@ fn name(name: &str) -> String {
     let ticks = "`".repeat(longest_run(&name, '`') + 1);
     let blank = if name.starts_with('`') || name.ends_with('`') { " " } else { "" };
     format!("{ticks}{blank}{name}{blank}{ticks}")
-}
-
-/// A code block with one line.
-fn code(line: &str) -> String {
-    let fence = "`".repeat(longest_run(line, '`').max(2) + 1);
-    format!("{fence}sh\n{line}\n{fence}")
-}
-
-fn longest_run(text: &str, of: char) -> usize {
-    text.split(|c| c != of).map(str::len).max().unwrap_or(0) / of.len_utf8()
-}
-
-/// A path, escaped as the target of a link.
-fn target(path: &str) -> String {
-    let mut target = String::new();
-    for byte in path.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' | b'~' => {
-                target.push(char::from(byte));
-            }
-            _ => {
-                let _ = write!(target, "%{byte:02X}");
-            }
-        }
-    }
-    target
 }
 
 #[cfg(test)]

@@ -473,6 +473,14 @@ fn a_gate_with_absolute_limits_needs_no_baseline() {
     let (code, text, _) = gate(low / 2.0, &["--assert-p99", "1000", "-o", "md"]);
     assert_eq!(code, 3, "{text}");
     assert!(text.contains("tokens/s") && text.contains("a p99 needs 459 tokens"), "{text}");
+    // The same limits by their other names.
+    let rate = (low / 2.0).to_string();
+    let by_names = |names: [&str; 2]| {
+        brickscope(&["gate", str(&five), names[0], &rate, names[1], "1000", "--json"])
+    };
+    let short = by_names(["--min-tokens-per-second", "--max-p99"]);
+    assert_eq!(short, by_names(["--assert-throughput", "--assert-p99"]));
+    assert_eq!(short.0, 3, "{short:?}");
     // Neither or both, and what no limit is.
     for args in [
         &["gate", str(&five)][..],

@@ -146,7 +146,7 @@ fn another_model_than_that_of_the_receipt() {
 
 /// BitNet.rs's schema has our version's number, in its document's words and in shorter forms of it.
 #[test]
-fn a_receipt_of_the_predecessor_is_refused_with_its_reason_in_a_sentence() {
+fn a_receipt_of_the_predecessor_is_not_verifiable_and_says_what_it_claims() {
     let dir = TempDir::new().expect("a folder");
     let path = dir.path().join("inference.json");
     let whole = r#"{"schema_version": "1.0.0", "timestamp": "2025-10-22T12:34:56Z", "compute_path": "real",
@@ -154,15 +154,28 @@ fn a_receipt_of_the_predecessor_is_refused_with_its_reason_in_a_sentence() {
         "tokens_per_second": 0.5, "kernels": ["i2s_matmul"], "environment": {"BITNET_VERSION": "0.1.0",
         "OS": "linux-x86_64", "RUST_VERSION": "rustc 1.90.0"}, "model": {"path": "ggml-model-i2_s.gguf"}}"#;
     let short = r#"{"schema_version": "1.0.0", "compute_path": "real", "kernels": []}"#;
-    for text in [whole, short] {
+    // A receipt without kernels breaks a rule that BitNet.rs itself has.
+    for (text, expected, begins) in [(whole, 2, "NOT VERIFIABLE  "), (short, 1, "REFUSED   ")] {
         fs::write(&path, text).expect("written");
         let (code, stdout, _) = output(&["verify-receipt", word(&path)]);
-        assert_eq!(code, 1, "{stdout}");
+        assert_eq!(code, expected, "{stdout}");
+        assert!(stdout.starts_with(begins), "{stdout}");
+        assert!(stdout.lines().skip(1).all(|line| line.chars().count() <= 80), "{stdout}");
         let said = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(
-            said.contains("schema it has neither raw times (`tests`) nor a hash (`seal`)"),
+        assert_eq!(said.contains("kernel-ids it names no kernel"), text == short, "{said}");
+        assert_eq!(
+            said.contains("claims 0.5 tokens per second; 128 tokens generated; backend `cpu`;"),
+            text == whole,
             "{said}"
         );
+        assert!(
+            said.contains("measured: it has neither raw times (`tests`) nor a hash (`seal`)"),
+            "{said}"
+        );
+        let (_, json, _) = output(&["verify-receipt", word(&path), "--json"]);
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["accepted"], Value::Bool(false));
+        assert_eq!(json["not_verifiable"]["compute_path"], "real");
         assert!(
             said.contains("as receipts of BitNet.rs, which are of a schema of their own"),
             "{said}"

@@ -334,6 +334,27 @@ fn all_forms_of_a_run_are_written_and_add_up() {
     run(&mut brickscope(&[&args[..], &["--overwrite"]].concat()));
     assert_ne!(drawn(), before);
     assert!(!Path::new(&out).join("diff.md").exists());
+
+    // The text says what passes took; what is replaced stays, and the folder's page lists both.
+    let told = fs::read_to_string(Path::new(&out).join("flamegraph.md")).expect("it was written");
+    for said in ["**Latency**: decode ", "\n### By phase\n", "\n## Insights\n\n- decode: "] {
+        assert!(told.contains(said), "{said}: {told}");
+    }
+    let before = drawn();
+    run(&mut brickscope(&[&args[..], &["--overwrite", "--archive"]].concat()));
+    let folder = Path::new(&out).parent().expect("a folder");
+    let kept: Vec<PathBuf> = fs::read_dir(folder.join("archives"))
+        .expect("it was made")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert_eq!(fs::read_to_string(kept[0].join("profile.json")).expect("copied"), before);
+    assert_ne!(drawn(), before);
+    run(&mut brickscope(&["flamegraph", "--index", folder.to_str().expect("UTF-8")]));
+    let page = fs::read_to_string(folder.join("README.md")).expect("it was written");
+    assert!(page.contains("[out](out/flamegraph.md)"), "{page}");
+    assert!(page.contains("(archives/out-"), "{page}");
+    assert!(refused(&["flamegraph", "--archive", "-o", &out, &model]).contains("--overwrite"));
 }
 
 #[test]

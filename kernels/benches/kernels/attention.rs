@@ -4,19 +4,20 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 
+use crate::flops::Flops;
 use crate::model::{SHAPES, backends, numbers};
 
 /// Positions in the cache. With this many, the keys of one layer take 0.5 to 8 MB, of which a head reads its part: one
 /// layer's cache stays in a level of cache from one head to the next.
 const POSITIONS: usize = 512;
 
-pub(crate) fn benches(c: &mut Criterion) {
+pub(crate) fn benches(c: &mut Criterion<Flops>) {
     let mut group = c.benchmark_group(format!("attention in cache, {POSITIONS} positions"));
     for shape in SHAPES {
         let (head, stride) = (shape.head_dim, shape.kv_dim);
         let cache = numbers(POSITIONS * stride);
         group.throughput(Throughput::ElementsAndBytes {
-            elements: (POSITIONS * head) as u64,
+            elements: (2 * POSITIONS * head) as u64,
             bytes: 4 * (POSITIONS * head + POSITIONS + head) as u64,
         });
         for kernels in backends() {

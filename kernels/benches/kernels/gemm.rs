@@ -6,12 +6,13 @@ use std::hint::black_box;
 use brickscope_kernels::{Kernels, QuantType};
 use criterion::{BenchmarkId, Criterion, Throughput};
 
+use crate::flops::Flops;
 use crate::model::{SHAPES, Weights, backends, numbers, pool};
 
 /// Tokens in a batch.
 const TOKENS: usize = 128;
 
-pub(crate) fn benches(c: &mut Criterion) {
+pub(crate) fn benches(c: &mut Criterion<Flops>) {
     let mut group = c.benchmark_group(format!("gemm of {TOKENS} tokens"));
     let pool = pool();
     for kind in QuantType::ALL {
@@ -20,7 +21,7 @@ pub(crate) fn benches(c: &mut Criterion) {
             let weights = Weights::one(kind, rows, cols);
             let moved = 4 * TOKENS * (rows + cols);
             group.throughput(Throughput::ElementsAndBytes {
-                elements: (rows * cols * TOKENS) as u64,
+                elements: (2 * rows * cols * TOKENS) as u64,
                 bytes: weights.bytes_of_one() + moved as u64,
             });
             let parameter = format!("{rows}x{cols} of {}", shape.name);

@@ -3,12 +3,13 @@
 use std::hint::black_box;
 
 use brickscope_kernels::{Kernels, QuantType, ThreadPool};
-use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput};
 
+use crate::flops::Flops;
 use crate::model::{SHAPES, Shape, Weights, backends, numbers, pool};
 use crate::saturate::read_memory;
 
-pub(crate) fn benches(c: &mut Criterion) {
+pub(crate) fn benches(c: &mut Criterion<Flops>) {
     let mut group = c.benchmark_group("gemv from memory");
     let pool = pool();
     read_memory(&mut group, &pool);
@@ -31,7 +32,7 @@ pub(crate) fn benches(c: &mut Criterion) {
 }
 
 fn one_thread(
-    group: &mut BenchmarkGroup<'_, WallTime>,
+    group: &mut BenchmarkGroup<'_, Flops>,
     kernels: Kernels,
     kind: QuantType,
     shape: &Shape,
@@ -51,7 +52,7 @@ fn one_thread(
 }
 
 fn all_threads(
-    group: &mut BenchmarkGroup<'_, WallTime>,
+    group: &mut BenchmarkGroup<'_, Flops>,
     pool: &ThreadPool,
     kind: QuantType,
     shape: &Shape,
@@ -73,7 +74,7 @@ fn all_threads(
 
 fn throughput(shape: &Shape, weights: &Weights) -> Throughput {
     Throughput::ElementsAndBytes {
-        elements: (shape.dim * shape.ffn_dim) as u64,
+        elements: (2 * shape.dim * shape.ffn_dim) as u64,
         bytes: weights.bytes_of_one() + 4 * (shape.dim + shape.ffn_dim) as u64,
     }
 }

@@ -4,15 +4,17 @@
 //! the caches, as a decode pass does; *in cache* works on the same few kilobytes again and again. A row `read` in the
 //! same group is the ceiling: a loop that only reads.
 //!
-//! Throughput is in elements and bytes per second. An element is one that the operation produces or, for a product, a
-//! weight (for a GEMM, a weight times a token, so two FLOPs). Bytes are the least that must be moved: each input once,
-//! each output once.
+//! Throughput of products is in GFLOP/s, two FLOPs for each weight and token, and that of other operations in elements
+//! that they produce; beside it in bytes per second. Bytes are the least that must be moved: each input once, each
+//! output once.
 //!
 //! `-- gemv` runs the benchmarks with this in their name; `-- --test` runs each once, untimed. Leave the cores to it
-//! alone: nothing here notices other load.
+//! alone: nothing here notices other load. `--features html_reports` writes `target/criterion/report/index.html`, too, after
+//! each benchmark; with plots where gnuplot is installed.
 
 mod add;
 mod attention;
+mod flops;
 mod gemm;
 mod gemv;
 mod model;
@@ -26,6 +28,8 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 
+use crate::flops::Flops;
+
 /// Shorter than criterion's 3 and 5 seconds: a hundred benchmarks that take a few minutes are run more often than ones
 /// that take a quarter of an hour.
 fn config() -> Criterion {
@@ -37,17 +41,22 @@ fn config() -> Criterion {
 }
 
 criterion_group! {
-    name = kernels;
-    config = config();
+    name = products;
+    config = config().with_measurement(Flops);
     targets =
         saturate::benches,
         gemv::benches,
         gemm::benches,
+        attention::benches,
+}
+criterion_group! {
+    name = others;
+    config = config();
+    targets =
         rms_norm::benches,
         softmax::benches,
         rope::benches,
         silu_mul::benches,
         add::benches,
-        attention::benches,
 }
-criterion_main!(kernels);
+criterion_main!(products, others);

@@ -6,6 +6,7 @@ use std::hint::black_box;
 use brickscope_kernels::{Kernels, ThreadPool};
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
 
+use crate::flops::Flops;
 use crate::model::{backends, is_test, numbers};
 
 /// More bytes than any cache holds, of which about a matrix's worth is read at a time.
@@ -14,26 +15,23 @@ const PIECE: usize = 16 << 20;
 /// Bytes that the smallest first-level cache holds.
 const CACHE: usize = 16 << 10;
 
-pub(crate) fn benches(c: &mut Criterion) {
+pub(crate) fn benches(c: &mut Criterion<Flops>) {
     let mut group = c.benchmark_group("saturate");
     let rounds = 10_000;
     for kernels in backends() {
         let flops = (rounds * Kernels::FLOPS_PER_ROUND) as u64;
         group.throughput(Throughput::Elements(flops));
-        let id = BenchmarkId::new("multiply_add, FLOPs", kernels.backend());
+        let id = BenchmarkId::new("multiply_add", kernels.backend());
         group.bench_function(id, |b| b.iter(|| kernels.multiply_add(black_box(rounds))));
     }
     group.finish();
 }
 
 /// Adds the rows that kernels from memory are compared with: reading, on one thread and on all.
-pub(crate) fn read_memory(group: &mut BenchmarkGroup<'_, WallTime>, pool: &ThreadPool) {
+pub(crate) fn read_memory(group: &mut BenchmarkGroup<'_, Flops>, pool: &ThreadPool) {
     let bytes = if is_test() { PIECE } else { MEMORY };
     let words = LazyCell::new(|| words(bytes));
-    group.throughput(Throughput::ElementsAndBytes {
-        elements: (PIECE / 8) as u64,
-        bytes: PIECE as u64,
-    });
+    group.throughput(Throughput::Bytes(PIECE as u64));
     // Which of these is fastest differs between processors and page sizes.
     for streams in [1, 2, 4] {
         let id = BenchmarkId::new("read, 1 thread", format!("{streams} streams"));

@@ -4,6 +4,7 @@
 //! Every number may come from somebody who wants it believed. So arithmetic is wide or saturates, and two
 //! tables are only compared item by item once their lengths agree.
 
+mod claims;
 mod command;
 mod derived;
 mod device;
@@ -29,6 +30,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use brickscope_profile::text::printable_in;
 use serde::Serialize;
 
+pub use self::claims::Claims;
 pub use self::rerun::{Rerun, rerun_agrees};
 pub use self::table::{BorneOut, CanBe, FIELDS, Field};
 use super::file::{MAX_BYTES, NO_TIMES, ReceiptError};
@@ -59,13 +61,16 @@ pub struct Verdict {
     pub doubts: Vec<String>,
     /// The public keys, in hexadecimal, of valid signatures.
     pub signed_by: Vec<String>,
+    /// What a receipt states that has neither raw times nor a hash, as those of BitNet.rs: it isn't accepted, even if
+    /// there is no reason to refuse it.
+    pub not_verifiable: Option<Claims>,
 }
 
 impl Verdict {
-    /// Whether there is no reason to refuse the receipt.
+    /// Whether the receipt could be verified, and there is no reason to refuse it.
     #[must_use]
     pub fn is_accepted(&self) -> bool {
-        self.refusals.is_empty()
+        self.refusals.is_empty() && self.not_verifiable.is_none()
     }
 
     /// Why the receipt isn't verified, in a few words: the codes of its refusals. `None` if it is accepted.
@@ -74,6 +79,9 @@ impl Verdict {
         let mut codes: Vec<&str> =
             self.refusals.iter().map(|refusal| refusal.code.name()).collect();
         codes.dedup();
+        if codes.is_empty() && self.not_verifiable.is_some() {
+            codes.push("not verifiable");
+        }
         (!codes.is_empty()).then(|| codes.join(", "))
     }
 }
@@ -279,7 +287,10 @@ pub fn verify(bytes: &[u8], options: &Options) -> Verdict {
     let mut found = Findings::default();
     match parse(bytes) {
         Ok(receipt) => check(&receipt, options, &mut found),
-        Err(refusal) => found.verdict.refusals.push(refusal),
+        Err(refusal) => match Claims::of(bytes) {
+            Some(claims) => claims.judge(options, &mut found),
+            None => found.verdict.refusals.push(refusal),
+        },
     }
     found.verdict
 }

@@ -412,6 +412,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
         repeated: tests.iter().map(|of| repeated(&of.test, of.profiled)).collect(),
         ..described(&before)
     });
+    let choosing = tests.iter().map(|measured| measured.choosing).collect();
     let after =
         After { timestamp: profile.created.clone(), tests, profile: &profile, load, throttled };
     let mut receipt = receipt::receipt(before, after);
@@ -429,7 +430,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
     let Written { folder, trouble } = written;
     let folder = folder.unwrap_or_else(|| PathBuf::from("(nothing is written)"));
     let answer = settings.profiled.then(|| Answer::of(&profile));
-    let measurements = vec![Measurement { receipt, folder: folder.clone(), answer }];
+    let measurements = vec![Measurement { receipt, folder: folder.clone(), answer, choosing }];
     Ok(Done { measurements, model: ModelRow::of(&model), folder, cut_short, trouble, pushing })
 }
 

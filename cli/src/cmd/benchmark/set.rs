@@ -104,7 +104,7 @@ fn measurement(folder: PathBuf) -> Result<Measurement> {
     let receipt = Receipt::load(&receipt_in(&folder))?;
     // Without the profiler there is none.
     let answer = runs::load(&folder).ok().map(|profile| Answer::of(&profile));
-    Ok(Measurement { receipt, folder, answer })
+    Ok(Measurement { receipt, folder, answer, choosing: Vec::new() })
 }
 
 /// The arguments of one process: those of this one, except the model, the folder and what becomes of what is there.

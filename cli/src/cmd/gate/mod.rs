@@ -56,11 +56,11 @@ pub(crate) struct GateArgs {
 
     /// Instead of a baseline: the tokens per second that the decode test at the least depth has to reach. The mean of
     /// five processes or more is held against it, with its 95 % interval.
-    #[arg(long, value_name = "TOKENS/S", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share"])]
+    #[arg(long, visible_alias = "min-tokens-per-second", value_name = "TOKENS/S", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share"])]
     pub(crate) assert_throughput: Option<f64>,
 
     /// Likewise: the milliseconds that the 99th percentile of a token's time may take.
-    #[arg(long, value_name = "MS", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share"])]
+    #[arg(long, visible_alias = "max-p99", value_name = "MS", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share"])]
     pub(crate) assert_p99: Option<f64>,
 
     #[command(flatten)]

@@ -615,6 +615,8 @@ pub(crate) mod tests {
                 agreement: None,
                 agreement_absent: None,
                 hidden: None,
+                latency: Vec::new(),
+                insights: Vec::new(),
             }
         }
     }

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use brickscope::Phase;
-use brickscope_analysis::stacks::{Class, Level, Stacks, Unit};
+use brickscope_profile::Phase;
 
 use super::summary::Share;
+use super::{Class, Level, Stacks, Unit};
 
 /// Self weights by class, the largest first, without classes that don't occur.
-pub(crate) fn classes(stacks: &Stacks) -> Vec<Share<Class>> {
+#[must_use]
+pub fn classes(stacks: &Stacks) -> Vec<Share<Class>> {
     let sums = stacks.by_class().into_iter().filter(|sum| sum.weight > 0);
     let mut shares: Vec<Share<Class>> = sums
         .map(|sum| Share {
@@ -24,7 +25,8 @@ pub(crate) fn classes(stacks: &Stacks) -> Vec<Share<Class>> {
 }
 
 /// The weight in each brick of each phase, without the bricks inside of it, the largest first.
-pub(crate) fn bricks(stacks: &Stacks) -> Vec<Share<String>> {
+#[must_use]
+pub fn bricks(stacks: &Stacks) -> Vec<Share<String>> {
     let mut numbers: HashMap<(Option<Phase>, &str), usize> = HashMap::new();
     let mut shares: Vec<Share<String>> = Vec::new();
     for stack in stacks.iter() {
@@ -65,7 +67,8 @@ pub(crate) fn bricks(stacks: &Stacks) -> Vec<Share<String>> {
 }
 
 /// Functions or, for measured spans, kernels, the largest first.
-pub(crate) fn functions(stacks: &Stacks) -> Vec<Share<String>> {
+#[must_use]
+pub fn functions(stacks: &Stacks) -> Vec<Share<String>> {
     let level = match stacks.unit {
         Unit::Samples => Level::Function,
         Unit::Nanoseconds => Level::Kernel,
