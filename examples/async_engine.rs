@@ -1,4 +1,4 @@
-//! Two ways to record the passes of an asynchronous engine: see docs/async.md.
+//! Two ways to record the passes of an asynchronous engine: see docs/embedding.md.
 //!
 //! Run with `cargo run --release --example async_engine`. It prints the report of a few tokens.
 

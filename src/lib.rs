@@ -93,8 +93,8 @@ pub use crate::template::{GrowingWork, PassTemplate, PassTemplateBuilder};
 mod pages {
     #[doc = include_str!("../README.md")]
     struct Readme;
-    #[doc = include_str!("../docs/async.md")]
-    struct Async;
+    #[doc = include_str!("../docs/embedding.md")]
+    struct Embedding;
     #[doc = include_str!("../docs/export.md")]
     struct Export;
     #[doc = include_str!("../docs/flamegraph.md")]

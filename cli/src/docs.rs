@@ -14,7 +14,7 @@ const PAGES: [(&str, &str, usize); 20] = [
     ("docs/llama-cpp.md", include_str!("../../docs/llama-cpp.md"), 4),
     ("docs/rust.md", include_str!("../../docs/rust.md"), 4),
     ("docs/models.md", include_str!("../../docs/models.md"), 3),
-    ("docs/benchmark.md", include_str!("../../docs/benchmark.md"), 9),
+    ("docs/benchmark.md", include_str!("../../docs/benchmark.md"), 3),
     ("docs/export.md", include_str!("../../docs/export.md"), 12),
     ("docs/flamegraph.md", include_str!("../../docs/flamegraph.md"), 3),
     ("docs/ci.md", include_str!("../../docs/ci.md"), 11),

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `metrics.rs` | Prometheus text over HTTP (`docs/export.md`) |
 //! | `otlp/` | metrics, stacks and requests, pushed to an OpenTelemetry collector (feature `otlp`, `docs/export.md`) |
-//! | `socket/frame.rs` | the messages of the protocol (`docs/live.md`) |
+//! | `socket/frame.rs` | the messages of the protocol (`live/format.md`) |
 //! | `socket/delta.rs` | frames as differences from a whole one |
 //! | `socket/lines.rs` | lines of bounded length, and messages from them |
 //! | `socket/path.rs` | where sockets lie |

@@ -1,6 +1,6 @@
 //! The numbers of the page: the shown text, the raw value, and its place in `profile.json`.
 //!
-//! `docs/profile.md` describes the scheme, and `provenance.rs` checks every page against it.
+//! `report/derivations.md` describes the scheme, and `provenance.rs` checks every page against it.
 
 use serde_json::{Value, json};
 

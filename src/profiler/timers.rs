@@ -134,7 +134,7 @@ pub struct LayerTimer {
 ///
 /// It can't leave its thread, so a future that holds it across an `.await` can't be given to a scheduler that moves
 /// futures between threads. A pass that changes threads is recorded when it is over, by
-/// [`record_pass`](crate::BrickProfiler::record_pass); `docs/async.md` shows how.
+/// [`record_pass`](crate::BrickProfiler::record_pass); `docs/embedding.md` shows how.
 ///
 /// ```compile_fail,E0277
 /// let profiler = brickscope::BrickProfiler::enabled();

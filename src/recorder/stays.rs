@@ -11,7 +11,7 @@ use std::marker::PhantomData;
             `spawn_blocking` for example",
     note = "a pass that has to go on after an `.await`, or on another thread, takes readings of \
             `profiler.clock().now()` and is recorded by `record_pass` when it is over",
-    note = "both ways are in docs/async.md of brickscope"
+    note = "both ways are in docs/embedding.md of brickscope"
 )]
 pub(super) trait LeavesItsThread {}
 

@@ -2,7 +2,7 @@
 //!
 //! An engine starts a [`Publisher`] for its profiler. To watch it, another process connects a [`Watch`], as
 //! `brickscope top --attach PID` does. While nobody watches, the publisher is one thread blocked in `accept`.
-//! The two exchange [`Message`]s, one line of JSON each; `docs/live.md` describes them for programs in other
+//! The two exchange [`Message`]s, one line of JSON each; `live/format.md` describes them for programs in other
 //! languages.
 //!
 //! On systems without Unix sockets, both return [`LiveError::Unsupported`].

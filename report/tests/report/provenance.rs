@@ -1,5 +1,5 @@
 //! Checks a page against its file: each number is looked up or recomputed from `profile.json` alone, and
-//! there are no digits anywhere else. `docs/profile.md` describes the scheme.
+//! there are no digits anywhere else. `report/derivations.md` describes the scheme.
 
 use std::collections::{BTreeSet, HashMap};
 
