@@ -179,6 +179,15 @@ class WhereTheCommandIs(Place):
             self.assertEqual(next(command._folders()), str(self.folder / "bin"))
         with mock.patch.object(command, "__file__", str(self.folder / "target/brickscope/command.py")):
             self.assertEqual(next(command._folders()), str(self.folder / "target/bin"))
+        # Not even that far from the root.
+        with mock.patch.object(command, "__file__", "/site-packages/brickscope/command.py"):
+            self.assertEqual(next(command._folders()), "/site-packages/bin")
+
+    def test_a_program_of_another_machine_is_an_error_in_words(self):
+        environment = dict(os.environ, PYTHONPATH=str(HERE), BRICKSCOPE=self.program("other", "\x7fELF of another machine"))
+        done = subprocess.run([sys.executable, "-m", "brickscope"], env=environment, stderr=subprocess.PIPE, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr.decode(), "^brickscope: .*other can't be run: ")
 
     def test_without_it_python_m_brickscope_says_so(self):
         environment = dict(os.environ, PYTHONPATH=str(HERE), BRICKSCOPE="/nonexistent")
@@ -338,10 +347,14 @@ class InANotebook(Place):
         self.assertIn("make the model in an earlier cell", str(result.error_in_exec))
 
     def test_a_cell_that_fails_leaves_the_passes_before(self):
-        _, seen = self.cell("%%brickscope --out no.json\n1 / 0")
+        result, seen = self.cell("%%brickscope --out no.json\n1 / 0")
+        # Whoever runs all cells stops here.
+        self.assertFalse(result.success)
         self.assertIn("no run", seen.stdout)
         self.assertFalse((self.folder / "no.json").exists())
-        _, seen = self.cell("%%brickscope --out run.json\nmodel(Ids(1))\n1 / 0")
+        result, seen = self.cell("%%brickscope --out run.json\nmodel(Ids(1))\n1 / 0")
+        self.assertFalse(result.success)
+        self.assertNotIn("notebook.py", seen.stdout + seen.stderr)
         self.assertEqual(len(json.loads((self.folder / "run.json").read_text())["passes"]), 1)
         self.assertIn("ZeroDivisionError", seen.stdout + seen.stderr)
         self.assertNotIn("forward", self.tiny.__dict__)
@@ -351,6 +364,12 @@ class InANotebook(Place):
         _, seen = self.cell("%%brickscope --out run.json\nmodel(Ids(1))")
         self.assertIn("no report: BRICKSCOPE names /nonexistent", seen.stdout)
         self.assertTrue((self.folder / "run.json").exists())
+
+    def test_without_pytorch_it_says_what_it_is_for(self):
+        with mock.patch.dict(sys.modules):
+            del sys.modules["torch"]
+            result, _ = self.cell("%%brickscope\n7")
+        self.assertIn("none is imported", str(result.error_in_exec))
 
     def test_a_cell_without_a_pass_says_so(self):
         _, seen = self.cell("%%brickscope --out run.json\n7")

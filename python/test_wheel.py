@@ -88,6 +88,9 @@ class Platforms(unittest.TestCase):
         self.assertEqual(wheel.tags(elf()), ["manylinux_2_34_x86_64"])
         self.assertEqual(wheel.tags(elf(machine=183, versions=("GLIBC_2.4",))), ["manylinux_2_17_aarch64"])
 
+    def test_packed_relocations_need_the_first_c_library_that_knows_them(self):
+        self.assertEqual(wheel.tags(elf(versions=("GLIBC_2.34", "GLIBC_ABI_DT_RELR"))), ["manylinux_2_36_x86_64"])
+
     def test_a_static_program_runs_with_any(self):
         self.assertEqual(wheel.tags(elf(interpreter=False)),
                          ["manylinux2014_x86_64", "manylinux_2_17_x86_64", "musllinux_1_1_x86_64"])

@@ -11,7 +11,11 @@ def main() -> None:
         program = find()
     except CommandNotFound as error:
         sys.exit("brickscope: %s" % error)
-    os.execv(program, [program] + sys.argv[1:])
+    try:
+        os.execv(program, [program] + sys.argv[1:])
+    except OSError as error:
+        # Such as a wheel's program for another machine.
+        sys.exit("brickscope: %s can't be run: %s" % (program, error))
 
 
 if __name__ == "__main__":

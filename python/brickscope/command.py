@@ -23,7 +23,7 @@ class CommandError(RuntimeError):
 def _folders() -> Iterator[str]:
     """Where an installer puts the programs of a package, the likeliest first."""
     package = pathlib.Path(__file__).resolve().parent
-    if package.parent.name in ("site-packages", "dist-packages"):
+    if package.parent.name in ("site-packages", "dist-packages") and len(package.parents) > 3:
         # Of an environment, or of `pip install --prefix`.
         yield str(package.parents[3] / "bin")
     # Of `pip install --target`.

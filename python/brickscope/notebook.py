@@ -1,14 +1,14 @@
 """`%%brickscope` for notebooks: records the calls of a PyTorch model in a cell, and shows the report beneath it."""
 
 import sys
-from typing import Any, Dict, Iterable
+from typing import Any, Dict, Iterable, List, Optional
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from .command import CommandNotFound
+from .command import CommandError, CommandNotFound
 from .recorder import record
 from .run import load
 
@@ -39,8 +39,23 @@ def _inside(named: Iterable[Any]) -> Iterable[int]:
     return (id(module) for name, module in named if name)
 
 
+def _show(recorder: Any) -> None:
+    print("the run: %s" % recorder.path)
+    if recorder.passes == 0:
+        print("no pass was recorded: this cell doesn't call the model, or on another thread")
+        return
+    try:
+        display(load(recorder.path).report())
+    except (CommandNotFound, CommandError) as error:
+        # The run is there all the same.
+        print("no report: %s" % error)
+
+
 class _Failed(Exception):
-    """The cell raised an error, which IPython has shown."""
+    """The cell raised an error, which IPython has shown. This one stops what runs the cells after it."""
+
+    def _render_traceback_(self) -> List[str]:
+        return ["brickscope: %s" % self]
 
 
 @magics_class
@@ -58,24 +73,19 @@ class BrickscopeMagics(Magics):
         if not hasattr(model, "named_modules"):
             raise UsageError("%s is a %s, and no torch.nn.Module" % (args.model, type(model).__name__))
         recorder = record(model, args.out)
-        has_failed = False
+        failure = None  # type: Optional[_Failed]
         try:
             with recorder:
                 if not self.shell.run_cell(cell).success:
-                    raise _Failed
-        except _Failed:
-            has_failed = True
-        if has_failed and not recorder.passes:
+                    raise _Failed("the cell failed, as is said above")
+        except _Failed as error:
+            failure = error
+        if failure is not None and not recorder.passes:
             print("no run: the cell failed before the end of a pass")
-            return
-        print("the run: %s" % recorder.path)
-        if recorder.passes == 0:
-            print("no pass was recorded: this cell doesn't call the model, or on another thread")
-            return
-        try:
-            display(load(recorder.path).report())
-        except CommandNotFound as error:
-            print("no report: %s" % error)
+        else:
+            _show(recorder)
+        if failure is not None:
+            raise failure
 
 
 def register(shell: Any) -> None:

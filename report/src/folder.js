@@ -61,9 +61,9 @@
   var label = html("label", {}, filter);
   var tagged = html("input", { type: "checkbox" }, label);
   label.appendChild(document.createTextNode(" with a tag"));
-  var all = {}, names = [];
+  var all = Object.create(null), names = [];
   runs.forEach(function (run) {
-    if (!Object.prototype.hasOwnProperty.call(all, run.series)) { all[run.series] = true; names.push(run.series); }
+    if (!all[run.series]) { all[run.series] = true; names.push(run.series); }
   });
   html("option", { value: "" }, series, "all models");
   names.forEach(function (of, index) { html("option", { value: index + 1 }, series, of); });

@@ -6,6 +6,7 @@
 use std::fmt::Write;
 use std::path::{Component, Path, PathBuf};
 
+use brickscope_analysis::view::printable_text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -108,7 +109,8 @@ pub fn of_folder(folder: &Folder<'_>) -> Result<String, serde_json::Error> {
         )));
     }
     let runs: Vec<Listed> = list.runs.into_iter().map(|run| run.ready(folder.links)).collect();
-    let data: Value = json!({ "folder": shown(&list.folder), "runs": runs });
+    // It is part of a command, which would be another one if the path were cut like a name.
+    let data: Value = json!({ "folder": printable_text(&list.folder), "runs": runs });
     let drawn = |what: &str| {
         format!(
             "<div class=\"js\" data-{what}></div>\n<noscript><p class=\"note\">This needs JavaScript; \

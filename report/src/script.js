@@ -30,10 +30,10 @@
   }
 
   /* How wide a name is in a frame, and as much of its beginning as fits; nothing if that is a letter or two. */
-  var pen = document.createElement("canvas").getContext("2d"), widths = {};
+  var pen = document.createElement("canvas").getContext("2d"), widths = Object.create(null);
   pen.font = "11px " + getComputedStyle(document.body).fontFamily;
   function wide(text) {
-    if (!Object.prototype.hasOwnProperty.call(widths, text)) widths[text] = pen.measureText(text).width;
+    if (widths[text] === undefined) widths[text] = pen.measureText(text).width;
     return widths[text];
   }
   function fitted(text, room) {

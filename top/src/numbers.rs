@@ -335,9 +335,17 @@ pub(crate) fn kv_cache(profile: &Profile) -> Known<KvCache> {
 }
 
 pub(crate) fn disturbance(profile: &Profile) -> Known<Disturbance> {
-    let looked_at = profile.passes.iter().filter(|pass| pass.disturbance.is_some());
+    Known::or(newest_disturbance(profile, |_| true), "there is no reading yet")
+}
+
+/// What was read around the newest of the passes that count.
+pub(crate) fn newest_disturbance(
+    profile: &Profile,
+    counts: impl Fn(&Pass) -> bool,
+) -> Option<Disturbance> {
+    let looked_at = profile.passes.iter().filter(|pass| pass.disturbance.is_some() && counts(pass));
     let newest = looked_at.max_by_key(|pass| pass.start_ns.saturating_add(pass.wall_ns));
-    Known::or(newest.and_then(|pass| pass.disturbance), "there is no reading yet")
+    newest.and_then(|pass| pass.disturbance)
 }
 
 pub(crate) fn overhead_share(profile: &Profile) -> Known<f64> {

@@ -140,6 +140,9 @@ impl Process {
             threads.push(Thread { tid, name: name.clone(), run_ns, wait_ns });
         }
         threads.sort_by_key(|thread| thread.tid);
+        // A number may be another thread's later.
+        let is_there = |tid: &u32| threads.binary_search_by_key(tid, |thread| thread.tid).is_ok();
+        self.names.retain(|tid, _| is_there(tid));
         (!threads.is_empty()).then_some(threads)
     }
 }

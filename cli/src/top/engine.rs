@@ -14,8 +14,12 @@ use crate::family::{self, Lifeline};
 
 /// The most output of the engine that is kept.
 const MOST_OUTPUT: usize = 1 << 20;
-/// The last lines of it that say why an engine died.
+/// The least that is kept of the end of its errors.
+const LAST_BYTES: usize = 64 << 10;
+/// The last lines of them that say why an engine died.
 const LAST_LINES: usize = 20;
+/// How long to wait for the end of the errors of an engine that has ended: who else has its pipe may never close it.
+const READ_WITHIN: Duration = Duration::from_millis(300);
 /// How long an engine may take to end.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
@@ -26,6 +30,8 @@ pub(crate) struct Engine {
     tied: Option<Lifeline>,
     is_endless: bool,
     complaints: Arc<Mutex<Vec<u8>>>,
+    /// Reads them, to their end.
+    listener: Option<JoinHandle<()>>,
     report: Option<JoinHandle<Vec<u8>>>,
 }
 
@@ -44,9 +50,11 @@ impl Engine {
         // From here on, an error ends it.
         let complaints = Arc::default();
         let kept = Arc::clone(&complaints);
-        let mut engine = Self { child, tied: Some(tied), is_endless, complaints, report: None };
+        let tied = Some(tied);
+        let mut engine = Self { child, tied, is_endless, complaints, listener: None, report: None };
         if let Some(stderr) = stderr {
-            family::spawn("engine-errors", move || keep(stderr, &kept))?;
+            engine.listener =
+                Some(family::spawn("engine-errors", move || keep_end(stderr, &kept))?);
         }
         if let Some(stdout) = stdout {
             engine.report = Some(family::spawn("engine-report", move || {
@@ -65,6 +73,13 @@ impl Engine {
     /// How the engine ended, if it has, with the last lines of its errors.
     pub(crate) fn ended(&mut self) -> Option<Death> {
         let status = self.child.try_wait().ok()??;
+        // What it wrote last may still be in the pipe.
+        let until = Instant::now() + READ_WITHIN;
+        while self.listener.as_ref().is_some_and(|listener| !listener.is_finished())
+            && Instant::now() < until
+        {
+            thread::sleep(Duration::from_millis(5));
+        }
         let said = self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let said = String::from_utf8_lossy(&said);
         let lines = said.lines().map(str::trim_end).filter(|line| !line.is_empty());
@@ -126,5 +141,38 @@ fn keep(mut from: impl Read, kept: &Mutex<Vec<u8>>) {
         if kept.len() < MOST_OUTPUT {
             kept.extend_from_slice(&buffer[..n]);
         }
+    }
+}
+
+/// The same, but keeps the end of it.
+fn keep_end(mut from: impl Read, kept: &Mutex<Vec<u8>>) {
+    let mut buffer = [0; 4096];
+    while let Ok(n @ 1..) = from.read(&mut buffer) {
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= 2 * LAST_BYTES {
+            let surplus = kept.len() - LAST_BYTES;
+            kept.drain(..surplus);
+        }
+        kept.extend_from_slice(&buffer[..n]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_errors_the_end_is_kept_and_of_a_report_the_beginning() {
+        let mut said = vec![b'x'; 3 * MOST_OUTPUT];
+        said[..5].copy_from_slice(b"first");
+        said.extend_from_slice(b"last");
+        let (errors, report) = (Mutex::default(), Mutex::default());
+        keep_end(&said[..], &errors);
+        keep(&said[..], &report);
+        let [errors, report] =
+            [errors, report].map(|kept: Mutex<Vec<u8>>| kept.into_inner().expect("kept"));
+        assert!(errors.ends_with(b"last"));
+        assert!((LAST_BYTES..=2 * LAST_BYTES + 4096).contains(&errors.len()), "{}", errors.len());
+        assert!(report.starts_with(b"first") && report.len() < MOST_OUTPUT + 4096);
     }
 }

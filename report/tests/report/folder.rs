@@ -108,6 +108,14 @@ fn no_name_in_a_list_controls_forges_or_floods_its_page() {
 }
 
 #[test]
+fn the_command_that_compares_two_runs_has_the_whole_path() {
+    let mut list = list(2);
+    let folder = format!("/data/{}", "a-long-name/".repeat(40));
+    list["folder"] = json!(folder);
+    assert_eq!(drawn(&page(&list))["folder"], folder);
+}
+
+#[test]
 fn ten_thousand_runs_are_a_page_of_some_megabytes() {
     let page = page(&list(10_000));
     assert!(page.len() < 4 << 20, "{} bytes", page.len());

@@ -3,7 +3,7 @@
 
 use brickscope_analysis::findings::Finding;
 use brickscope_analysis::view::{Tone, disturbed_by, phase_limit};
-use brickscope_profile::{Dropped, Percentiles, Phase, PhaseTotal};
+use brickscope_profile::{Disturber, Dropped, Percentiles, Phase, PhaseTotal};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
@@ -11,7 +11,7 @@ use super::Paint;
 use crate::app::{App, Seen, State, View};
 use crate::figures::{bytes, total_time};
 use crate::history::Rates;
-use crate::numbers::{Known, Numbers};
+use crate::numbers::{Known, Numbers, newest_disturbance};
 use crate::text::{columns, cut, printable};
 
 /// The columns of the names of lines.
@@ -99,7 +99,15 @@ fn history(app: &App, seen: &Seen, paint: Paint, width: usize, rows: usize) -> V
     if most <= 0.0 {
         return vec![Line::raw(format!(" {:8} - (no pass ended between two frames)", "history"))];
     }
-    let label = |of: &Rates| format!(" 0 to {:.0} tok/s, {:.0} s", highest(of), of.ns as f64 / 1e9);
+    // A large model's rate is less than one.
+    let digits = match most {
+        _ if most < 10.0 => 2,
+        _ if most < 100.0 => 1,
+        _ => 0,
+    };
+    let label = |of: &Rates| {
+        format!(" 0 to {:.digits$} tok/s, {:.0} s", highest(of), of.ns as f64 / 1e9)
+    };
     // The label of all is the longest.
     let graph_columns = room.saturating_sub(columns(&label(&all))).min(MOST_COLUMNS);
     let shown = seen.history.of(app.phase, paint.points(graph_columns));
@@ -142,8 +150,11 @@ fn disturbs(
         Err(_) if app.is_recent => None,
         _ => seen.snapshot.waited_for(app.phase),
     };
+    // The newest pass of all may be of another phase.
+    let newest = newest_disturbance(&seen.snapshot.profile, |pass| pass.phase == app.phase);
+    let newest = newest.and_then(|found| found.disturber());
     let (mut text, is_disturbed) = match total {
-        Some(total) if app.is_disturbance_known() => disturbed(&total, numbers),
+        Some(total) if app.is_disturbance_known() => disturbed(&total, newest),
         Some(_) => ("not known: the scheduler was not read".to_owned(), false),
         None => ("no pass has ended".to_owned(), false),
     };
@@ -158,7 +169,7 @@ fn disturbs(
 }
 
 /// How many of the passes were disturbed, and by whom the newest was.
-fn disturbed(total: &PhaseTotal, numbers: &Numbers<'_>) -> (String, bool) {
+fn disturbed(total: &PhaseTotal, newest: Option<Disturber>) -> (String, bool) {
     let mut text = match total.disturbed {
         0 => format!("none of {}", passes(total.passes)),
         n => format!("{n} of {}, which `show` leaves out", passes(total.passes)),
@@ -166,7 +177,6 @@ fn disturbed(total: &PhaseTotal, numbers: &Numbers<'_>) -> (String, bool) {
     if let Some(unknown @ 1..) = total.unwatched {
         text.push_str(&format!(" ({unknown} not known)"));
     }
-    let newest = numbers.disturbance.0.as_ref().ok().and_then(|found| found.disturber());
     if let Some(by) = newest {
         text.push_str(&format!("; the newest: {}", disturbed_by(by)));
     }

@@ -7,6 +7,7 @@ use brickscope::{
     SimulatedDevice, StreamId, Work,
 };
 use brickscope_live::socket::{Facts, Frame, Hello, Message, Messages};
+use brickscope_profile::{Disturbance, Pass};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -347,6 +348,40 @@ fn the_first_finding_about_the_phase_is_a_line() {
     assert!(std::rc::Rc::ptr_eq(&after, &asked(&app)));
     replay(&mut app, &[Message::Frame(Box::new(engine.frame(true)))]);
     assert!(!std::rc::Rc::ptr_eq(&after, &asked(&app)));
+}
+
+#[test]
+fn a_slow_engine_has_no_rate_of_0_and_is_disturbed_in_the_phase_that_was() {
+    let mut engine = Engine::new();
+    engine.pass(Phase::Prefill, 60, 0);
+    let mut messages = vec![Message::Hello(Box::new(engine.hello()))];
+    for position in 60..63 {
+        let pass = engine.profiler.begin_pass(Phase::Decode);
+        engine.hand.advance(4_000_000_000);
+        engine.profiler.end_pass(pass, 1, position);
+        let mut frame = engine.frame(false);
+        let of_decode = |pass: &&mut Pass| pass.phase == Phase::Decode;
+        for pass in frame.profile.passes.iter_mut().filter(of_decode) {
+            let wait = Some(pass.wall_ns / 2);
+            pass.disturbance = Some(Disturbance {
+                passes: 1,
+                wall_ns: pass.wall_ns,
+                run_queue_wait_ns: wait,
+                longest_wait_ns: wait,
+                ..Disturbance::default()
+            });
+        }
+        messages.push(Message::Frame(Box::new(frame)));
+    }
+    let mut app = App::new(UNICODE);
+    replay(&mut app, &messages);
+    let decode = text(&app, 120, 40).expect("a screen in memory");
+    assert!(decode.contains(" 0 to 0.25 tok/s, 8 s"), "{decode}");
+    assert!(decode.contains("; the newest: "), "{decode}");
+    press(&mut app, "p");
+    let prefill = text(&app, 120, 40).expect("a screen in memory");
+    assert!(prefill.contains(" disturbs prefill: "), "{prefill}");
+    assert!(!prefill.contains("; the newest: "), "that is one of decode: {prefill}");
 }
 
 #[test]
