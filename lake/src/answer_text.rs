@@ -239,7 +239,7 @@ mod tests {
             ("model_bytes", true, "123456789"),
             ("change_ns", true, "-20000"),
             ("few_bytes", true, "12"),
-            ("change_bytes", true, "-2500000"),
+            ("change_bytes", true, "-2600000"),
             ("change_share", true, "-0.0001"),
             ("tokens_per_second", true, "45.04567"),
             ("created_s", true, "1767225600"),
@@ -253,7 +253,7 @@ mod tests {
         let row = text.lines().last().unwrap_or_default();
         let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
         let expected =
-            "10.9 ms|1.23 ms|30.5 µs|85.0 %|<0.1 %|1.2 %|123 MB|-20.0 µs|12 B|-2 MB|-<0.1 %|45.05|1767225600|-|12";
+            "10.9 ms|1.23 ms|30.5 µs|85.0 %|<0.1 %|1.2 %|123 MB|-20.0 µs|12 B|-3 MB|-<0.1 %|45.05|1767225600|-|12";
         assert_eq!(cells.join("|"), expected, "{text}");
         assert!(text.contains("wall") && !text.contains("_ms"), "{text}");
     }
