@@ -273,7 +273,8 @@ fn a_thread_that_goes_on_leaves_nothing_open() {
                 }
             }
         });
-        let found: Vec<Misuse> = (0..if cfg!(miri) { 3 } else { 300 }).flat_map(|_| profiler.misuse()).collect();
+        let found: Vec<Misuse> =
+            (0..if cfg!(miri) { 3 } else { 300 }).flat_map(|_| profiler.misuse()).collect();
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(found, []);
     });
