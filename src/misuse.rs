@@ -17,7 +17,8 @@ pub enum Misuse {
     NestedPasses(u64),
     /// Bricks, kernels and layers that never ended, mostly since their timers were dropped.
     UnendedSpans(u64),
-    /// Spans of threads that never began a pass, while other threads did. No pass has them.
+    /// Spans of threads that never began a pass, and went on after another thread began one. No pass has them, which is
+    /// right of work beside the passes, such as that of a thread that only tokenizes: no build warns of it.
     SpansWithoutPass(u64),
     /// Bricks that began inside of another one and ended after it.
     CrossingBricks(u64),

@@ -72,7 +72,8 @@ impl Args {
     ) -> clap::error::Result<Self> {
         let mut words: Vec<OsString> = words.into_iter().map(T::into).collect();
         // Without a command after `--`, `run` is another name of `profile`: that of its predecessor.
-        if let [_, command, rest @ ..] = &mut words[..]
+        let at = at_command(&words);
+        if let Some([command, rest @ ..]) = words.get_mut(at..)
             && command == "run"
             && !rest.is_empty()
             && !rest
@@ -90,6 +91,15 @@ impl Args {
         }
         let command = grouped(with_defaults(Self::command())).color(colour(&words));
         Self::from_arg_matches(&command.try_get_matches_from(words)?)
+    }
+}
+
+/// Where the command stands: the one flag of all commands may stand before it.
+fn at_command(words: &[OsString]) -> usize {
+    match words.get(1).and_then(|word| word.to_str()) {
+        Some("--color") => 3,
+        Some(word) if word.starts_with("--color=") => 2,
+        _ => 1,
     }
 }
 
@@ -240,6 +250,15 @@ mod tests {
         // The template of the help has names in braces.
         let abouts = command.get_subcommands().filter_map(clap::Command::get_about);
         assert!(abouts.map(ToString::to_string).all(|about| !about.contains('{')));
+    }
+
+    #[test]
+    fn run_without_a_program_is_profile_whatever_stands_before_it() {
+        for line in ["b run m.gguf", "b --color never run m.gguf", "b --color=never run m.gguf"] {
+            let args = Args::read(line.split(' ')).expect(line);
+            assert!(matches!(args.command, Command::Profile(_)), "{line}");
+        }
+        assert!(Args::read(["b", "--color"]).is_err());
     }
 
     #[test]

@@ -125,11 +125,18 @@ fn measured(text: &str, unit: Unit) -> String {
         Some(number) => match unit {
             Unit::Named => rounded(text),
             Unit::Time(ns) => signed(number * ns),
-            Unit::Bytes => size(number),
-            Unit::Share => fraction(number),
-            Unit::Percent => fraction(number / 100.0),
+            // Few bytes would be 0.0 kB.
+            Unit::Bytes if number.abs() < 1e3 => format!("{} B", rounded(text)),
+            Unit::Bytes => sign(number) + &size(number.abs()),
+            Unit::Share => sign(number) + &fraction(number.abs()),
+            Unit::Percent => sign(number) + &fraction(number.abs() / 100.0),
         },
     }
+}
+
+/// Of a difference, before its size.
+fn sign(number: f64) -> String {
+    if number < 0.0 { "-".to_owned() } else { String::new() }
 }
 
 /// The longest word of a column's name.
@@ -231,6 +238,9 @@ mod tests {
             ("others_share", true, "0.0123456"),
             ("model_bytes", true, "123456789"),
             ("change_ns", true, "-20000"),
+            ("few_bytes", true, "12"),
+            ("change_bytes", true, "-2600000"),
+            ("change_share", true, "-0.0001"),
             ("tokens_per_second", true, "45.04567"),
             ("created_s", true, "1767225600"),
             ("p99_ns", true, "NULL"),
@@ -242,8 +252,7 @@ mod tests {
         let text = table(&answer(&names, &[cells.as_slice()]), None);
         let row = text.lines().last().unwrap_or_default();
         let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
-        let expected =
-            "10.9 ms|1.23 ms|30.5 µs|85.0 %|<0.1 %|1.2 %|123 MB|-20.0 µs|45.05|1767225600|-|12";
+        let expected = "10.9 ms|1.23 ms|30.5 µs|85.0 %|<0.1 %|1.2 %|123 MB|-20.0 µs|12 B|-3 MB|-<0.1 %|45.05|1767225600|-|12";
         assert_eq!(cells.join("|"), expected, "{text}");
         assert!(text.contains("wall") && !text.contains("_ms"), "{text}");
     }

@@ -50,7 +50,7 @@ const OF_KERNEL: Condition = flag(
 const OF_SPANS: Condition = flag(
     "(p.brick = '' OR x.name = p.brick)",
     "has spans of this brick or kernel",
-    ("--brick", "name FROM durations"),
+    ("--brick", "name FROM (SELECT * FROM durations WHERE phase IS NOT NULL) d"),
 );
 const SPEED: Condition = one("x.tokens_per_second > 0", "has a speed");
 const COMMIT: Condition =

@@ -161,12 +161,10 @@ fn beside(file: &Path, path: &str) -> PathBuf {
 /// The file in a folder or above it, up to the root of a repository or the home folder. Files of other users are passed
 /// over: anybody may put one into a folder such as /tmp.
 fn nearest(here: &Path, home: Option<&Path>) -> Option<PathBuf> {
-    let owner = |path: &Path| fs::metadata(path).map(|found| found.uid()).ok();
     let user = rustix::process::geteuid().as_raw();
-    let trusted = [Some(user), Some(0), owner(here)];
     for folder in here.ancestors() {
         let file = folder.join(FILE);
-        if file.is_file() && trusted.contains(&owner(&file)) {
+        if file.is_file() && is_trusted(&file, user) {
             return Some(file);
         }
         if folder.join(".git").exists() || home == Some(folder) {
@@ -174,6 +172,12 @@ fn nearest(here: &Path, home: Option<&Path>) -> Option<PathBuf> {
         }
     }
     None
+}
+
+/// Whether a file is the user's own or the system's, and the link to it, too: paths in it are beside the link.
+fn is_trusted(file: &Path, user: u32) -> bool {
+    let found = [fs::metadata(file), fs::symlink_metadata(file)];
+    found.into_iter().all(|found| found.is_ok_and(|found| [user, 0].contains(&found.uid())))
 }
 
 #[cfg(test)]
@@ -243,5 +247,17 @@ mod tests {
         let own = at("home/work/repo/src").join(FILE);
         fs::write(&own, "").expect("written");
         assert_eq!(nearest(&here, None), Some(own));
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_not_trusted() {
+        let root = tempfile::tempdir().expect("a folder");
+        let file = root.path().join(FILE);
+        fs::write(&file, "").expect("written");
+        let owner = fs::metadata(&file).expect("it is there").uid();
+        assert!(is_trusted(&file, owner));
+        // Those of the system are trusted by all.
+        assert_eq!(is_trusted(&file, owner + 1), owner == 0);
+        assert!(!is_trusted(&root.path().join("none"), owner));
     }
 }

@@ -378,19 +378,20 @@ impl Fold {
         self.oddities.ended += spans;
     }
 
+    /// The log's thread has ended, and its last brick at `last_end`.
+    pub(crate) fn end_thread(&mut self, last_end: u64) {
+        self.apart.end_thread(self.oddities.ended, last_end);
+    }
+
     /// Another thread has the log from here on.
     pub(crate) fn begin_thread(&mut self) {
         self.apart.begin_thread(self.oddities.ended);
     }
 
-    /// Spans of threads that began no pass. `in_pass`: the log's thread is in one now.
-    pub(crate) fn spans_without_pass(&self, in_pass: bool) -> u64 {
-        self.apart.spans(self.oddities.ended, in_pass)
-    }
-
-    /// Whether any pass has ended, in whatever way.
-    pub(crate) fn has_passes(&self) -> bool {
-        self.apart.has_passes()
+    /// Spans of threads that began no pass, and went on after `first_pass` began. `this`: whether the log's thread is in no
+    /// pass now, and when its last brick ended.
+    pub(crate) fn spans_without_pass(&self, this: (bool, u64), first_pass: u64) -> u64 {
+        self.apart.spans(self.oddities.ended, this, first_pass)
     }
 
     /// `last` is the last of the records that come next: if it says how the open pass ends, the spans before it

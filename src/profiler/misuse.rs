@@ -6,6 +6,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::BrickProfiler;
 use crate::misuse::{self, Misuse};
 
+/// When somebody wants to know of misuse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// A caller asks.
+    Asked,
+    /// Nobody asks, and what is open may end yet.
+    GoesOn,
+    /// Nobody asks, and nothing more is recorded.
+    Over,
+}
+
 /// # Whether it is used well
 impl BrickProfiler {
     /// Mistakes in the calls up to now that no sum shows, each with the call that mends it; none of a program that calls
@@ -36,31 +47,35 @@ impl BrickProfiler {
     /// ```
     #[must_use]
     pub fn misuse(&self) -> Vec<Misuse> {
-        self.misuse_by_now(false)
+        self.found(When::Asked)
     }
 
     /// Sets whether a debug build warns of [`misuse`](Self::misuse) on the standard error stream. On by default.
     ///
-    /// A profiler warns once: when a [`profile`](Self::profile) or a report is made of it, or when it is dropped. Builds
-    /// without debug assertions never do, nor do profilers whose clock is a [`MockClock`](crate::MockClock).
+    /// A profiler warns once: when a [`profile`](Self::profile) or a report is made of it, or when it is dropped. Of what is
+    /// open it warns only when it is dropped, since it may end until then, and of
+    /// [spans on threads without a pass](Misuse::SpansWithoutPass) never, since they may be meant so. Builds without debug
+    /// assertions never warn, nor do profilers whose clock is a [`MockClock`](crate::MockClock).
     pub fn warn_of_misuse(&self, warn: bool) {
         self.warns.store(warn, Relaxed);
     }
 
-    fn misuse_by_now(&self, is_over: bool) -> Vec<Misuse> {
-        let seen = self.recorder.misused(is_over);
+    fn found(&self, when: When) -> Vec<Misuse> {
+        let seen = self.recorder.misused(when == When::Over);
+        let open = |count| if when == When::GoesOn { 0 } else { count };
+        let perhaps_meant = |count| if when == When::Asked { count } else { 0 };
         let mut found = vec![
-            Misuse::UnendedPasses(seen.unended_passes),
+            Misuse::UnendedPasses(seen.abandoned_passes + open(seen.open_passes)),
             Misuse::NestedPasses(seen.nested_passes),
-            Misuse::UnendedSpans(seen.unended_spans),
-            Misuse::SpansWithoutPass(seen.spans_without_pass),
+            Misuse::UnendedSpans(open(seen.unended_spans)),
+            Misuse::SpansWithoutPass(perhaps_meant(seen.spans_without_pass)),
             Misuse::CrossingBricks(seen.crossing_bricks),
             Misuse::CrossingLayers(seen.crossing_layers),
             Misuse::ForeignPasses(seen.foreign_passes),
             Misuse::ForeignTimers(seen.foreign_timers),
             Misuse::MovedTimers(seen.moved_timers),
             Misuse::StraddlingBricks(seen.straddling_bricks),
-            Misuse::UnsettledBricks(self.device().pending() as u64),
+            Misuse::UnsettledBricks(open(self.device().pending() as u64)),
             Misuse::SettledApart(seen.settled_apart),
         ];
         found.retain(|misuse| misuse.count() > 0);
@@ -73,7 +88,7 @@ impl BrickProfiler {
         if !is_wanted || !self.warns.load(Relaxed) {
             return;
         }
-        let found = self.misuse_by_now(is_over);
+        let found = self.found(if is_over { When::Over } else { When::GoesOn });
         if !found.is_empty() && self.warns.swap(false, Relaxed) {
             // Who closed the stream doesn't want to hear it.
             let _ = std::io::stderr().write_all(misuse::warning(&found).as_bytes());

@@ -44,6 +44,7 @@ impl Drained {
     /// The log's thread has ended: keeps what it left.
     pub(super) fn leave(&mut self, log: &ThreadLog) {
         self.fold.abandon();
+        self.fold.end_thread(log.last_end.load(Relaxed));
         if let Some(layers) = &mut self.fold.layers {
             layers.abandon();
         }
@@ -342,6 +343,11 @@ impl Collected<'_> {
     pub(crate) fn is_here(&self) -> bool {
         let generation = self.log.generation.load(Relaxed);
         self.log.key.load(Relaxed) == thread::here().key_of(generation)
+    }
+
+    /// When the last brick of the thread ended that has it.
+    pub(crate) fn last_end(&self) -> u64 {
+        self.log.last_end.load(Relaxed)
     }
 
     /// Layers that ended while another one was open in them.

@@ -2,13 +2,16 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Recorder;
+use super::{Recorder, thread};
 
 /// How often each thing happened that adds up all the same.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Misused {
-    pub(crate) unended_passes: u64,
+    pub(crate) abandoned_passes: u64,
+    /// Passes that may end yet.
+    pub(crate) open_passes: u64,
     pub(crate) nested_passes: u64,
+    /// Spans that may end yet, or never will.
     pub(crate) unended_spans: u64,
     pub(crate) spans_without_pass: u64,
     pub(crate) crossing_bricks: u64,
@@ -29,13 +32,17 @@ impl Recorder {
             foreign_timers: self.written.foreign_timers.load(Relaxed),
             ..Misused::default()
         };
-        let (mut begun, mut ended, mut apart) = (0, 0, 0);
-        let (mut has_passes, mut runs_elsewhere) = (false, false);
+        let first_pass = self.first_pass();
+        // Before anything is folded, which takes a while: a thread that goes on meanwhile would seem to have left open what
+        // it began since.
+        let (begun_before, mut runs_elsewhere) = self.begun_and_running(is_over);
+        let (mut begun, mut ended) = (0, 0);
         self.collect(|log| {
             let (fold, in_pass) = (log.fold(), log.in_pass());
             let odd = fold.oddities;
             let is_left_open = in_pass && (is_over || log.is_here());
-            sum.unended_passes += odd.abandoned_passes + u64::from(is_left_open);
+            sum.abandoned_passes += odd.abandoned_passes;
+            sum.open_passes += u64::from(is_left_open);
             sum.nested_passes += odd.nested_passes;
             sum.crossing_bricks += odd.overlapping.saturating_sub(odd.settled_apart);
             sum.settled_apart += odd.settled_apart;
@@ -43,17 +50,41 @@ impl Recorder {
             sum.moved_timers += odd.moved;
             sum.straddling_bricks += odd.straddling;
             runs_elsewhere |= in_pass && !is_left_open;
-            has_passes |= in_pass || fold.has_passes();
-            apart += fold.spans_without_pass(in_pass);
+            // Who times bricks alone has no passes to miss.
+            if let Some(first_pass) = first_pass {
+                let this = (!in_pass, log.last_end());
+                sum.spans_without_pass += fold.spans_without_pass(this, first_pass);
+            }
             begun += log.begun();
             ended += odd.ended;
         });
-        if !runs_elsewhere {
+        if !runs_elsewhere && begun == begun_before {
             // Of all logs together, since a span may begin on one thread and end on another.
             sum.unended_spans = u64::saturating_sub(begun, ended);
         }
-        // Who times bricks alone has no passes to miss.
-        sum.spans_without_pass = if has_passes { apart } else { 0 };
         sum
+    }
+
+    /// When the first pass began, of those that have ended.
+    fn first_pass(&self) -> Option<u64> {
+        let mut first: Option<u64> = None;
+        self.collect(|log| {
+            let starts = log.fold().passes.iter().map(|pass| pass.start);
+            first = first.into_iter().chain(starts).min();
+        });
+        first
+    }
+
+    /// How many spans were begun, and whether a pass goes on on another thread.
+    fn begun_and_running(&self, is_over: bool) -> (u64, bool) {
+        let generation = self.generation.load(Relaxed);
+        let here = thread::here().key_of(generation);
+        let logs = self.all_logs().filter(|log| log.generation.load(Relaxed) == generation);
+        logs.fold((0, false), |(begun, runs), log| {
+            // In this order: what began in a pass that is over by the second reading has ended by then.
+            let begun_there = log.begun.load(Relaxed);
+            let runs_there = log.pass() != 0 && !is_over && log.key.load(Relaxed) != here;
+            (begun + begun_there, runs || runs_there)
+        })
     }
 }

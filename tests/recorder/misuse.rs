@@ -232,6 +232,55 @@ fn a_right_program_has_none_while_it_runs_and_after_it() {
 }
 
 #[test]
+fn what_ran_before_all_passes_misses_none() {
+    let (profiler, hand) = profiler();
+    // One thread loads the model, others run it.
+    for _ in 0..2 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| brick(&profiler, &hand));
+        });
+    }
+    brick(&profiler, &hand);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let pass = profiler.begin_pass(Phase::Decode);
+            brick(&profiler, &hand);
+            profiler.end_pass(pass, 1, 0);
+        });
+    });
+    assert_eq!(told(&profiler), []);
+    brick(&profiler, &hand);
+    assert_eq!(told(&profiler), [Misuse::SpansWithoutPass(2)]);
+}
+
+#[test]
+fn a_thread_that_goes_on_leaves_nothing_open() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let profiler = BrickProfiler::enabled();
+    profiler.warn_of_misuse(false);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for position in 0.. {
+                let pass = profiler.begin_pass(Phase::Decode);
+                for _ in 0..20 {
+                    profiler.stop_brick(profiler.start_brick(BrickId::LmHead), 1);
+                }
+                profiler.end_pass(pass, 1, position);
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let found: Vec<Misuse> =
+            (0..if cfg!(miri) { 3 } else { 300 }).flat_map(|_| profiler.misuse()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(found, []);
+    });
+}
+
+#[test]
 fn a_reset_forgets_them() {
     let ((own, hand), (other, _)) = (profiler(), profiler());
     drop(own.begin_pass(Phase::Decode));
@@ -265,6 +314,17 @@ fn prints_what_a_debug_build_warns_of() {
     is_quiet.warn_of_misuse(false);
     misuse(&is_quiet);
     drop(is_quiet.profile());
+    // What may end yet, or be meant so, is none.
+    let goes_on = BrickProfiler::enabled();
+    let pass = goes_on.begin_pass(Phase::Decode);
+    let timer = goes_on.start_brick(BrickId::LmHead);
+    std::thread::scope(|scope| {
+        let beside = || goes_on.stop_brick(goes_on.start_brick(BrickId::Embedding), 1);
+        scope.spawn(beside);
+    });
+    drop(goes_on.profile());
+    goes_on.stop_brick(timer, 1);
+    goes_on.end_pass(pass, 1, 0);
 }
 
 #[test]
@@ -277,4 +337,6 @@ fn a_debug_build_warns_once_for_each_profiler_unless_it_is_not_to() {
     let said = String::from_utf8_lossy(&run.stderr);
     let warned = said.matches("1 pass without an end: call end_pass").count();
     assert_eq!(warned, if cfg!(debug_assertions) { 2 } else { 0 }, "{said}");
+    let warnings = said.matches("brickscope: all times add up").count();
+    assert_eq!(warnings, warned, "{said}");
 }
