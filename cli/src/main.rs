@@ -99,14 +99,14 @@ fn main() -> ExitCode {
 
 #[inline(never)]
 fn parse() -> Box<Args> {
-    match Settings::find() {
-        Ok(settings) => settings.keep(),
-        Err(error) => {
-            output::write_error(&error);
-            std::process::exit(2);
-        }
-    }
+    let broken = Settings::find().map(Settings::keep).err();
     let args = Args::read(std::env::args_os());
+    // Help says how the flags are called, also beside settings that can't be read.
+    let is_asked_for_help = args.as_ref().is_err_and(|error| !error.use_stderr());
+    if let Some(error) = broken.filter(|_| !is_asked_for_help) {
+        output::write_error(&error);
+        std::process::exit(2);
+    }
     let args = Box::new(args.unwrap_or_else(|error| {
         let is_plain = |word: std::ffi::OsString| {
             !word.to_string_lossy().contains(brickscope_analysis::view::is_unprintable)

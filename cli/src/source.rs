@@ -138,13 +138,18 @@ fn kernels(args: &ExecutorArgs) -> Result<Kernels> {
     }
 }
 
+/// As many as the flag says, or the user's settings, or the CPUs.
+pub(crate) fn threads(args: &ExecutorArgs) -> NonZeroUsize {
+    args.threads.or(settings::current().threads).unwrap_or_else(all_threads)
+}
+
 /// The executor chosen by the flags.
 pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
     let kernels = kernels(args)?;
     if let Some(caveat) = kernels.backend().caveat() {
         tell!("note: {caveat}");
     }
-    let threads = args.threads.or(settings::current().threads).unwrap_or_else(all_threads);
+    let threads = threads(args);
     Cpu::new(kernels, threads)
         .with_context(|| format!("--threads: the system can't start {threads} threads"))
 }

@@ -14,7 +14,7 @@ use super::BenchmarkArgs;
 use crate::benchmark::receipt;
 use crate::benchmark::rows::{Answer, Measurement};
 use crate::runs::{self, RunDir, profile_in, receipt_in};
-use crate::{family, interrupt, text};
+use crate::{device, family, interrupt, source, text};
 
 /// With --resume, the processes of a set that was cut short, from the first on: they are kept.
 ///
@@ -37,12 +37,16 @@ pub(crate) fn finished(args: &BenchmarkArgs, model: &Model) -> Result<Vec<Measur
     };
     let (words, binary) = (text::kept(arguments(args)), receipt::binary());
     let sha256 = receipt::model(model)?.sha256;
+    // By default they are as many as CPUs, or as a file says.
+    let threads = source::threads(&args.executor);
+    let on_cpu = device::asked(&args.executor).is_none();
     for (nth, Measurement { receipt, folder, .. }) in (1..).zip(&finished) {
         let run = &receipt.run;
         let other = match () {
             () if set.is_none() || run.set != set || run.process != nth => "of another set",
             () if run.command.get(1..=words.len()) != Some(&words[..]) => "with other flags",
             () if receipt.model.sha256 != sha256 => "of another model",
+            () if on_cpu && run.threads as usize != threads.get() => "on other threads",
             () if receipt.binary != binary => "by another build of brickscope",
             () => continue,
         };
