@@ -61,6 +61,9 @@ fn a_mistake_in_the_file_is_told_with_line_and_key() {
         let output = in_folder(folder.path(), &["ls"]).output().expect("it starts");
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(said), "{}", text(&output.stderr));
+        // Who asks for help gets it.
+        let help = run(&mut in_folder(folder.path(), &["ls", "--help"])).stdout;
+        assert!(text(&help).contains("Usage"));
     }
 }
 
