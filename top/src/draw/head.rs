@@ -105,9 +105,8 @@ fn history(app: &App, seen: &Seen, paint: Paint, width: usize, rows: usize) -> V
         _ if most < 100.0 => 1,
         _ => 0,
     };
-    let label = |of: &Rates| {
-        format!(" 0 to {:.digits$} tok/s, {:.0} s", highest(of), of.ns as f64 / 1e9)
-    };
+    let label =
+        |of: &Rates| format!(" 0 to {:.digits$} tok/s, {:.0} s", highest(of), of.ns as f64 / 1e9);
     // The label of all is the longest.
     let graph_columns = room.saturating_sub(columns(&label(&all))).min(MOST_COLUMNS);
     let shown = seen.history.of(app.phase, paint.points(graph_columns));
