@@ -256,6 +256,8 @@ struct Main {
     /// What the time between bricks is called.
     rest: &'static str,
     verdict: Option<Verdict>,
+    /// Whether the roofs of bricks are of limits that nobody measured.
+    is_stated_roof: bool,
     passes: f64,
     /// Time in which bricks ran on several streams of a device, if there are several. It counts for each of them.
     at_once_ns: Option<f64>,
@@ -304,6 +306,7 @@ impl Main {
             unattributed_ns: None,
             rest: "unattributed",
             verdict: None,
+            is_stated_roof: false,
             passes: 0.0,
             at_once_ns: None,
             layers: None,
@@ -319,6 +322,7 @@ impl Main {
         let attributed = totals.iter().map(|brick| brick.stats.exclusive_ns as f64).sum();
         let roofline = phase.and_then(|phase| Roofline::of_sums(judged, phase).ok());
         let verdict = roofline.as_ref().and_then(Roofline::verdict);
+        let is_stated_roof = roofline.as_ref().is_some_and(|roofline| roofline.is_stated);
         let passes = total.map_or(0.0, |total| total.passes as f64);
         let stats = || totals.iter().map(|brick| &brick.stats);
         let bytes: f64 = stats().map(|stats| stats.total_bytes as f64).sum();
@@ -337,6 +341,7 @@ impl Main {
             unattributed_ns: total.map(unattributed),
             rest: if is_of_device(profile) { "gaps" } else { "unattributed" },
             verdict: verdict.filter(|_| bytes > 0.0 && flops > 0.0),
+            is_stated_roof,
             passes,
             at_once_ns: None,
             layers: None,
@@ -847,7 +852,8 @@ fn ends(profile: &Profile, main: &Main) -> Vec<String> {
         parts.push("† host order".to_owned());
     }
     if main.bricks.iter().any(|brick| brick.roof.is_some()) {
-        parts.push("roof: measured limit".to_owned());
+        let how = if main.is_stated_roof { "stated" } else { "measured" };
+        parts.push(format!("roof: {how} limit"));
     }
     if let Some(load) = profile.other_load.as_ref().filter(|load| load.others_share() >= 0.01) {
         parts.push(format!("other programs {} of the CPUs", fraction(load.others_share())));
