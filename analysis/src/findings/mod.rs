@@ -27,6 +27,7 @@ mod bare_copies;
 mod debug_build;
 pub(crate) mod device;
 mod device_gaps;
+mod device_waits;
 pub(crate) mod disturbed;
 mod experts;
 mod facts;
@@ -274,6 +275,7 @@ impl Findings {
             slow_product::find,
             slow_format::find,
             launch_bound::find,
+            device_waits::find,
             device_gaps::find,
             bare_copies::find,
             ping_pong::find,

@@ -303,74 +303,41 @@ fn waits_in_words(profile: &Profile, index: usize, phase: Phase) -> Vec<String> 
     parts
 }
 
-/// What a device waits for, where it does so for longer than its longest brick takes.
-pub(super) struct Wait {
-    /// Whether the host launches too late.
-    pub(super) is_by_host: bool,
-    /// What to do about it.
-    pub(super) advice: String,
-    /// How long it waits in a pass for what that is about.
-    pub(super) a_pass_ns: f64,
-}
-
-/// The longest of a device's waits in a file, if all of them together take longer than `longest_ns`: of the device that
-/// waits for the longest.
-pub(super) fn wait(profile: &Profile, phase: Phase, longest_ns: f64) -> Option<Wait> {
+/// What to do about the longest of a device's waits in a file, if all of them together take longer than `longest_ns`: of the
+/// device that waits for the longest. A wait with work launched is a finding.
+pub(super) fn wait(profile: &Profile, phase: Phase, longest_ns: f64) -> Option<String> {
     profile.imported.as_ref()?;
     let devices = of_host(profile).into_iter().filter_map(|at| {
         let of = on_device(profile, at, phase)?;
-        wait_of(profile, &which(profile, at), &of, longest_ns)
+        wait_of(&which(profile, at), &of, longest_ns)
     });
-    devices.max_by_key(|(sum, _)| *sum).map(|(_, wait)| wait)
+    devices.max_by_key(|(sum, _)| *sum).map(|(_, advice)| advice)
 }
 
-/// How long a device waited, and for what.
-fn wait_of(
-    profile: &Profile,
-    which: &str,
-    of: &OnDevice<'_>,
-    longest_ns: f64,
-) -> Option<(u64, Wait)> {
+/// How long a device waited, and what to do about it.
+fn wait_of(which: &str, of: &OnDevice<'_>, longest_ns: f64) -> Option<(u64, String)> {
     let around = of.around.unwrap_or_default();
     let late_ns = of.late_ns.saturating_add(around.unlaunched_ns);
-    let launched_ns = around.before_ns.saturating_sub(around.unlaunched_ns);
-    // What ran before the file begins may have kept the first pass. That is worth a look where it is longer than all work.
-    let is_edge = around.edge_ns <= of.busy.busy_ns;
-    let edge_ns = if is_edge { around.edge_ns } else { 0 };
-    let first_ns = launched_ns.saturating_sub(edge_ns);
-    let queued_ns = of.queued_ns.saturating_add(first_ns);
+    let queued_ns = of.queued_ns.saturating_add(of.before_first_ns());
     let all = [late_ns, queued_ns, around.behind_ns, of.unknown_ns];
     let sum = all.iter().fold(0, |sum, &ns| u64::saturating_add(sum, ns));
     let most = late_ns.max(queued_ns).max(around.behind_ns);
     if sum as f64 <= longest_ns || most <= of.unknown_ns {
         return None;
     }
-    let a_pass_ns = most as f64 / of.busy.passes.max(1) as f64;
-    let a_pass = time(a_pass_ns);
-    let (is_by_host, advice) = if most == late_ns {
-        (true, format!("launch earlier: {which} waits {a_pass} a pass for the host"))
+    let a_pass = time(most as f64 / of.busy.passes.max(1) as f64);
+    let advice = if most == late_ns {
+        format!("launch earlier: {which} waits {a_pass} a pass for the host")
     } else if most == queued_ns {
-        let longest = of.longest.filter(|gap| gap.late_ns.is_some_and(|late| late < gap.ns / 2));
-        let place = match longest.zip(of.around_longest(profile)) {
-            Some((gap, [before, after])) if of.queued_ns > first_ns => format!(
-                "the longest, {}, lies between {} and {}",
-                time(gap.ns as f64),
-                brief(before.kernel),
-                brief(after.kernel)
-            ),
-            _ => "the pass before it, recorded too, would tell".to_owned(),
-        };
-        let what = format!(
-            "find out what {which} waits for: {a_pass} a pass with work launched, and nothing in the file ran; {place}"
-        );
-        (false, what)
+        format!(
+            "find out what {which} waits for: {a_pass} a pass with work launched, and nothing in the file ran"
+        )
     } else {
-        let what = format!(
+        format!(
             "look at the host (`--host --full`): its pass goes on for {a_pass} behind {which}'s last kernel"
-        );
-        (false, what)
+        )
     };
-    Some((sum, Wait { is_by_host, advice, a_pass_ns }))
+    Some((sum, advice))
 }
 
 /// How to record ranges and calls of the host, where a file of devices has none: then no event of it could be a pass.

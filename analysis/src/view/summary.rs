@@ -12,7 +12,7 @@ use brickscope_profile::{
 
 use crate::findings::disturbed::cause;
 use crate::findings::slow_layer::SlowLayer;
-use crate::findings::{Finding, FindingKind, Findings, Gain, rank_last};
+use crate::findings::{Finding, Findings, Gain, rank_last};
 use crate::layers::DeviceLayers;
 use crate::passes::{self, Whole, did, is_of_device};
 use crate::rate::{self, Rate, RateOf};
@@ -933,48 +933,21 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         return "find out where the values stop being numbers before trusting any time".to_owned();
     }
     if !profile.devices.is_empty() {
-        // Where the device does what it can, no kernel is worth a look.
-        let is_limit = |finding: &&Finding| {
-            finding.kind == FindingKind::Limit
-                && finding.phase == main.phase
-                && !finding.is_refuted()
-        };
-        if let Some(limit) = findings.found.iter().find(is_limit) {
-            return limit.sentence().to_owned();
+        if let Some(first) = first_of(main, findings) {
+            return first.sentence().to_owned();
         }
-        // The rank that others wait for, if what it costs a pass is known.
-        let is_straggler = |finding: &&Finding| {
-            finding.rule == rank_last::RULE && finding.phase == main.phase && !finding.is_refuted()
-        };
-        let straggler = findings.found.iter().find(is_straggler);
-        let straggler = straggler.and_then(|finding| Some((finding, finding.gain?)));
         let longest = main.bricks.iter().max_by(|a, b| a.own_ns.total_cmp(&b.own_ns));
         let gaps_ns = main.unattributed_ns.unwrap_or(0.0);
         let longest_ns = longest.map_or(0.0, |brick| brick.own_ns);
         if let Some(next) =
             main.phase.and_then(|phase| by_the_file::wait(profile, phase, longest_ns))
         {
-            let is_of_launches = |finding: &&Finding| {
-                ["launch-bound", "graphs-off"].contains(&finding.rule)
-                    && finding.phase == main.phase
-                    && !finding.is_refuted()
-            };
-            let found = findings.found.iter().find(is_of_launches).filter(|_| next.is_by_host);
-            let gain = found.and_then(|found| found.gain);
-            let waits_ns = gain.map_or(next.a_pass_ns, |gain| gain.highest_ns);
-            if let Some((straggler, _)) = straggler.filter(|(_, gain)| gain.highest_ns > waits_ns) {
-                return straggler.sentence().to_owned();
-            }
-            return found.map_or(next.advice, |found| found.sentence().to_owned());
+            return next;
         }
         if let Some(next) =
             by_the_file::without_passes_next(profile).filter(|_| main.phase.is_none())
         {
             return next;
-        }
-        let is_worth = |gain: Gain| gain.highest_ns >= LEAST_LEAD * gain.now_ns;
-        if let Some((straggler, _)) = straggler.filter(|(_, gain)| is_worth(*gain)) {
-            return straggler.sentence().to_owned();
         }
         return match longest {
             Some(longest) if longest.own_ns > gaps_ns => {
@@ -1030,11 +1003,7 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
             printable_text(&serialised.devices.join(", "))
         );
     }
-    // The screen is about the phase that it shows.
-    let is_of_main = |finding: &&Finding| {
-        (finding.phase.is_none() || finding.phase == main.phase) && !finding.is_refuted()
-    };
-    if let Some(first) = findings.found.iter().find(is_of_main) {
+    if let Some(first) = first_of(main, findings) {
         return first.sentence().to_owned();
     }
     let longest = &main.bricks[0];
@@ -1054,6 +1023,18 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
     } else {
         format!("{longest_is}; state its FLOPs and bytes to see how fast it could be")
     }
+}
+
+/// The first finding about the phase that the screen shows, or about the whole run. A straggler that could save little isn't
+/// worth a look before bricks.
+fn first_of<'f>(main: &Main, findings: &'f Findings) -> Option<&'f Finding> {
+    let is_little = |gain: Gain| gain.highest_ns < LEAST_LEAD * gain.now_ns;
+    let is_meant = |finding: &&Finding| {
+        (finding.phase.is_none() || finding.phase == main.phase)
+            && !finding.is_refuted()
+            && !(finding.rule == rank_last::RULE && finding.gain.is_some_and(is_little))
+    };
+    findings.found.iter().find(is_meant)
 }
 
 /// A bar of `share` of `width` characters, in steps of an eighth.
