@@ -53,6 +53,7 @@ mod sampling;
 mod server;
 mod short_batch;
 mod slow_brick;
+mod slow_device_layer;
 mod slow_format;
 pub(crate) mod slow_layer;
 mod slow_link;
@@ -255,6 +256,7 @@ impl Findings {
             unattributed::find,
             gaps::find,
             slow_layer::find,
+            slow_device_layer::find,
             imbalance::find,
             rank_last::find,
             slow_link::find,

@@ -19,11 +19,11 @@ const LEAST_WAIT: f64 = 0.1;
 const MOST_DEVICES: usize = 2;
 
 /// How fast it was, how busy devices were, the longest wait and the longest brick: in a few lines. The rest is in [`details`].
-/// `has_basis` is whether it says what the rate is of.
-pub(super) fn headline(profile: &Profile, has_basis: bool) -> String {
+/// What a rate by the device's clock is of is always said; without `has_room`, the longest brick isn't then: the table has it.
+pub(super) fn headline(profile: &Profile, has_room: bool) -> String {
     let Some(phase) = main_phase(profile) else { return without_passes(profile) };
-    let mut parts =
-        vec![rate_of(profile, phase, if has_basis { Basis::Short } else { Basis::None })];
+    let mut parts = vec![rate_of(profile, phase, Basis::Short)];
+    let by = ByDevice::of(profile, phase);
     let devices = of_host(profile);
     match &devices[..] {
         few if few.len() <= MOST_DEVICES => {
@@ -31,8 +31,10 @@ pub(super) fn headline(profile: &Profile, has_basis: bool) -> String {
         }
         many => parts.push(busy_range(profile, many, phase)),
     }
-    parts.extend(longest_wait(profile, &devices, phase));
-    let top = devices.iter().find_map(|&index| {
+    let said_ns = by.and_then(|by| by.hole_ns());
+    parts.extend(longest_wait(profile, &devices, phase, said_ns));
+    let mut shown = devices.iter().filter(|_| has_room || by.is_none());
+    let top = shown.find_map(|&index| {
         let device = profile.devices.get(index)?;
         Some((index, top_brick(device, phase)?, Whole::of(device, phase)?))
     });
@@ -60,7 +62,6 @@ fn of_host(profile: &Profile) -> Vec<usize> {
 /// How much is said of what a rate is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Basis {
-    None,
     Short,
     Whole,
 }
@@ -84,8 +85,7 @@ fn rate_of(profile: &Profile, phase: Phase, basis: Basis) -> String {
     };
     let by = match ByDevice::of(profile, phase) {
         Some(by) if basis == Basis::Whole => by.says(),
-        Some(by) if basis == Basis::Short => by.in_short(),
-        Some(by) => by.clock().to_owned(),
+        Some(by) => by.in_short(),
         None => {
             let of = rate::repeated(profile, phase);
             let basis = of.map_or_else(String::new, |of| format!(" ({})", rate::basis(of)));
@@ -167,8 +167,13 @@ fn waits(of: &OnDevice<'_>) -> [(u64, For); 6] {
     ]
 }
 
-/// The longest wait of any device, if it is worth a word.
-fn longest_wait(profile: &Profile, devices: &[usize], phase: Phase) -> Option<String> {
+/// The longest wait of any device, if it is worth a word. `said_ns` is how long nothing ran, where the rate says that.
+fn longest_wait(
+    profile: &Profile,
+    devices: &[usize],
+    phase: Phase,
+    said_ns: Option<u64>,
+) -> Option<String> {
     let all = devices.iter().filter_map(|&index| {
         let of = on_device(profile, index, phase)?;
         let (ns, what) = waits(&of).into_iter().max_by_key(|&(ns, _)| ns)?;
@@ -185,7 +190,7 @@ fn longest_wait(profile: &Profile, devices: &[usize], phase: Phase) -> Option<St
         && is_between
         && of.busy.passes == 1
     {
-        return Some(one_gap(&gap, &around, &who));
+        return Some(one_gap(&gap, &around, &who, said_ns == Some(gap.ns)));
     }
     let took = time(ns as f64);
     Some(match what {
@@ -206,15 +211,18 @@ fn longest_wait(profile: &Profile, devices: &[usize], phase: Phase) -> Option<St
 }
 
 /// A pass that is mostly one gap: where it lies, and how busy the rest is.
-fn one_gap(gap: &Gap, [before, after]: &[Ran<'_>; 2], who: &str) -> String {
+fn one_gap(gap: &Gap, [before, after]: &[Ran<'_>; 2], who: &str, is_said: bool) -> String {
     let why = match gap.late_ns {
         Some(late) if late >= gap.ns / 2 => ", the host being late",
         Some(_) => ", with work launched",
         None => "",
     };
+    let what = match is_said {
+        true => format!("the {} lie", time(gap.ns as f64)),
+        false => format!("nothing ran for {}", time(gap.ns as f64)),
+    };
     format!(
-        "nothing ran for {} between {} and {}{why}; from there on {who} is busy {} of {}",
-        time(gap.ns as f64),
+        "{what} between {} and {}{why}; from there on {who} is busy {} of {}",
         brief(before.brick),
         brief(after.brick),
         time(gap.rest_ns.saturating_sub(gap.idle_ns) as f64),

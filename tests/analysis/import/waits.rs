@@ -239,6 +239,7 @@ fn a_pass_alone_has_the_rate_of_its_own_span_on_the_device() {
     let by = ByDevice::of(&profile, Phase::Decode).expect("it is known");
     // From 6120 to 6990 µs.
     assert_eq!((by.tokens, by.ns, by.passes, by.is_steady), (4, 870_000, 1, false));
+    assert_eq!((by.hole_ns(), by.doubt()), (None, None));
     let said = "Decode: 4597.7 tokens/s by the device's clock (4 tokens in 870 µs);";
     assert!(screen(&profile).contains(said), "{}", screen(&profile));
     let said = "by the device's clock: 4 tokens in 870 µs from its first kernel to its last";
@@ -511,5 +512,5 @@ fn a_file_that_is_given_limits_is_not_said_to_lack_them() {
     state_limits(&mut profile, "3350 GB/s, 989 TFLOP/s").expect("two rates");
     assert!(why(&profile).ends_with("the trace tells no work of what ran"), "{}", why(&profile));
     profile.devices[0].streams[0].totals[0].stats.total_bytes = 1_000;
-    assert!(why(&profile).ends_with("says how near that is"), "{}", why(&profile));
+    assert!(why(&profile).ends_with("how near its limits that is"), "{}", why(&profile));
 }
