@@ -5,6 +5,7 @@ use brickscope_profile::run::Format;
 
 use super::Findings;
 use super::facts::Facts;
+use crate::no_passes;
 use crate::roofline::verdict_of_device;
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
@@ -51,9 +52,10 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     }
     let on_devices = profile.devices.iter().flat_map(|device| &device.streams);
     if profile.passes.is_empty() && on_devices.clone().all(|stream| stream.passes.is_empty()) {
+        let to_do = no_passes::to_do(profile);
         findings.unknown(
             "gaps-between-passes",
-            "no event is a pass, so no rule can tell what a token takes: name events with `import --prefill` and `--decode`",
+            format!("no event is a pass, so no rule can tell what a token takes: {to_do}"),
         );
     }
     findings.unknown(

@@ -7,6 +7,7 @@ use brickscope_profile::text::{brief, count, percent, printable_text};
 use brickscope_profile::{Phase, Profile};
 
 use crate::findings::device::{Gap, OnDevice, Ran};
+use crate::no_passes;
 use crate::passes::Whole;
 use crate::ranks;
 use crate::rate::{self, ByDevice, Rate};
@@ -233,8 +234,12 @@ fn one_gap(gap: &Gap, [before, after]: &[Ran<'_>; 2], who: &str, is_said: bool) 
 /// All that is known of how fast passes were, how busy each device was, and what it waited for: a sentence each, without a
 /// full stop.
 pub(super) fn details(profile: &Profile) -> Vec<String> {
-    let phase = main_phase(profile).filter(|_| profile.imported.is_some());
-    let Some(phase) = phase.filter(|_| !profile.devices.is_empty()) else { return Vec::new() };
+    if profile.imported.is_none() || profile.devices.is_empty() {
+        return Vec::new();
+    }
+    let Some(phase) = main_phase(profile) else {
+        return vec![format!("no event is a pass: {}", no_passes::to_do(profile))];
+    };
     let mut parts = vec![rate_of(profile, phase, Basis::Whole)];
     for index in of_host(profile) {
         parts.push(busy(profile, index, phase));
@@ -351,13 +356,7 @@ fn wait_of(which: &str, of: &OnDevice<'_>, longest_ns: f64) -> Option<(u64, Stri
 /// How to record ranges and calls of the host, where a file of devices has none: then no event of it could be a pass.
 #[must_use]
 pub fn host_to_record(profile: &Profile) -> Option<&'static str> {
-    let imported = profile.imported.as_ref()?;
-    let is_bare = profile.totals.is_empty() && profile.passes.is_empty();
-    (is_bare && !profile.devices.is_empty()).then_some(match &*imported.format {
-        "rocprof" => "`rocprofv3 --kernel-trace --hip-trace --marker-trace`",
-        "nsight" => "`nsys profile -t cuda,nvtx`",
-        _ => "with the CPU's activities and ranges",
-    })
+    no_passes::host_to_record(profile)
 }
 
 /// What to do where a file has no passes, and the device did nothing for most of the time: only passes would tell whether
@@ -370,7 +369,11 @@ pub(super) fn without_passes_next(profile: &Profile) -> Option<String> {
     (busy.idle_ns > busy.busy_ns).then(|| {
         let how = match host_to_record(profile) {
             Some(how) => format!("record what the host did, so that passes can be told ({how})"),
-            None => "say which events are passes (`import --prefill`, `--decode`)".to_owned(),
+            None => {
+                let some = no_passes::candidates(profile);
+                let some = some.map_or_else(String::new, |some| format!(", such as {some}"));
+                format!("say which events are passes (`import --prefill`, `--decode`){some}")
+            }
         };
         format!(
             "{how}: nothing ran on {} for {} of {}, and without passes it isn't known whether work waited",
