@@ -136,8 +136,12 @@ impl ByDevice {
     }
 }
 
-/// The sum of tokens and times, if there are any.
-fn sum(of: impl Iterator<Item = (u64, u64, u64)>, is_steady: bool, devices: usize) -> Option<ByDevice> {
+/// The sum of tokens, times and holes, if there are any.
+fn sum(
+    of: impl Iterator<Item = (u64, u64, u64)>,
+    is_steady: bool,
+    devices: usize,
+) -> Option<ByDevice> {
     let none = ByDevice { tokens: 0, ns: 0, passes: 0, is_steady, devices, hole_ns: 0 };
     let sum = of.fold(none, |sum, (tokens, ns, hole_ns)| ByDevice {
         tokens: sum.tokens.saturating_add(tokens),

@@ -25,15 +25,19 @@ pub(super) fn headline(profile: &Profile, has_room: bool) -> String {
     let Some(phase) = main_phase(profile) else { return without_passes(profile) };
     let mut parts = vec![rate_of(profile, phase, Basis::Short)];
     let by = ByDevice::of(profile, phase);
-    let devices = of_host(profile);
-    match &devices[..] {
+    let of_host = of_host(profile);
+    // One of another rank that is shown by itself.
+    let all: Vec<usize> = (0..profile.devices.len()).collect();
+    let devices = if of_host.is_empty() { &all[..] } else { &of_host[..] };
+    match devices {
         few if few.len() <= MOST_DEVICES => {
             parts.extend(few.iter().map(|&index| busy(profile, index, phase)));
         }
         many => parts.push(busy_range(profile, many, phase)),
     }
     let said_ns = by.and_then(|by| by.hole_ns());
-    parts.extend(longest_wait(profile, &devices, phase, said_ns));
+    // Of another rank's host it isn't known how long launches took.
+    parts.extend(longest_wait(profile, &of_host, phase, said_ns));
     let mut shown = devices.iter().filter(|_| has_room || by.is_none());
     let top = shown.find_map(|&index| {
         let device = profile.devices.get(index)?;
@@ -351,6 +355,19 @@ fn wait_of(which: &str, of: &OnDevice<'_>, longest_ns: f64) -> Option<(u64, Stri
         )
     };
     Some((sum, advice))
+}
+
+/// What to do about gaps of another rank's device that is shown by itself: what its host did is in its own file alone.
+pub(super) fn of_other_rank_next(profile: &Profile, phase: Phase) -> Option<String> {
+    let [device] = &profile.devices[..] else { return None };
+    let rank = device.rank.filter(|_| !ranks::is_of_host(profile, device.rank))?;
+    let busy = device.busy(Some(phase)).ok()?;
+    Some(format!(
+        "import the file of rank {rank} alone, to see what it waits for: nothing ran for {} of {}, and the host in this run \
+         is another rank's",
+        time(busy.idle_ns as f64),
+        time(busy.span_ns as f64)
+    ))
 }
 
 /// How to record ranges and calls of the host, where a file of devices has none: then no event of it could be a pass.

@@ -969,7 +969,13 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
                     }
                 }
             }
-            _ => "look at the gaps between bricks on the device in the full report".to_owned(),
+            _ => {
+                let of_rank =
+                    main.phase.and_then(|phase| by_the_file::of_other_rank_next(profile, phase));
+                of_rank.unwrap_or_else(|| {
+                    "look at the gaps between bricks on the device in the full report".to_owned()
+                })
+            }
         };
     }
     if main.bricks.is_empty() {
