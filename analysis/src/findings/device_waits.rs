@@ -95,5 +95,5 @@ fn finding(profile: &Profile, of: &OnDevice<'_>) -> Option<Finding> {
     ));
     // As much as of what is saved at most by launching earlier.
     finding.rank_ns = Some(queued_ns as f64 / passes / 2.0);
-    Some(finding.cannot_predict("for what it waits isn't known, so what would be saved isn't either"))
+    Some(finding.cannot_predict("what it waits for isn't known, nor what that would save"))
 }

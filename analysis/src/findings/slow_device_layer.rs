@@ -99,6 +99,7 @@ mod tests {
             "whether layer 7 of decode is slow on the device is not known: QkvProjection takes 149 µs there and 21.2 µs \
              elsewhere, in one pass, and the rule needs 5"
         );
-        assert!(too_few(&slow(3), "decode", "rank 0").ends_with("in 3 passes, and the rule needs 5"));
+        let said = too_few(&slow(3), "decode", "rank 0");
+        assert!(said.ends_with("in 3 passes, and the rule needs 5"), "{said}");
     }
 }

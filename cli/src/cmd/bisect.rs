@@ -297,7 +297,8 @@ fn begun(args: &BisectArgs, repo: Option<&Repo>, work: &Path) -> Result<State> {
     };
     let bisect = Bisect::new(revisions.len() - 1, options)?;
     if is_over {
-        tell!("the search before this one is over: this one replaces it in {}", output::shown(work));
+        let place = output::shown(work);
+        tell!("the search before this one is over, and this one replaces it in {place}");
     }
     if file.exists() {
         fs::remove_file(&file).with_context(|| file.display().to_string())?;

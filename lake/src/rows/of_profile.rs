@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use brickscope_profile::stats::median;
 use brickscope_profile::{
-    BrickStats, Ceilings, Imported, ImportedTest, NameKind, Phase, PhaseTotal, Profile, Repeated, Total,
+    BrickStats, Ceilings, Imported, ImportedTest, NameKind, Phase, PhaseTotal, Profile, Repeated,
+    Total,
 };
 
 use super::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
