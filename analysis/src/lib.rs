@@ -32,6 +32,7 @@
 //! | `bisect/` | which of many revisions is slower: what to measure next, and what the results say |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`), of a device (`device.rs`); the difference of two (`diff.rs`); `flamegraph.json` (`summary.rs`, `shares.rs`, `insights.rs`) |
 //! | `passes.rs` | whose the passes of a profile are, which have bricks, who disturbed them |
+//! | `no_passes.rs` | files in which no event is a pass: which may be some, or how to record any |
 //! | `path.rs` | whether a pass on a device has a critical path |
 //! | `place.rs` | where a run ran, if nobody says what to show: the host, or a device |
 //! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said, `limits.rs` absolute limits, `ranks.rs` the ranks of two runs |
@@ -53,6 +54,7 @@ pub mod layers;
 pub mod links;
 pub mod machine_name;
 pub mod markdown;
+mod no_passes;
 mod passes;
 pub mod path;
 pub mod place;

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use brickscope_analysis::rate::Rate;
+use brickscope_analysis::rate::{ByDevice, Rate, RateOf};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_profile::{GraphLayersBy, Imported, Phase, Profile, ProfileError};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::{self, PROFILE, SUMMARY};
 
 /// To be raised when a figure of the same profile becomes another one, so that files of before don't count.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The most bytes of the file, which has some hundred.
 const MOST_BYTES: u64 = 16 << 10;
@@ -42,6 +42,9 @@ pub struct Summary {
     /// Decoded tokens per second, as the first screen says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode_tokens_per_second: Option<f64>,
+    /// Why a list has no rate, though the first screen has: nothing ran for most of the time that it is of. There it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_rate: Option<String>,
     /// The passes of the phase that the first screen begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passes: Option<Passes>,
@@ -87,14 +90,19 @@ impl Summary {
         });
         let imported = profile.imported.as_ref();
         let own = imported.filter(|of| is_own(of)).and_then(|of| short(&of.format));
+        let rate = Rate::of(profile, Phase::Decode);
+        let by_device = rate.filter(|rate| rate.of == RateOf::DeviceSpans);
+        let no_rate = by_device.and_then(|_| ByDevice::of(profile, Phase::Decode)?.doubt());
         Self {
             created: profile.created.clone(),
             imported_at: profile.imported_at.clone(),
             imported_from: imported.filter(|of| !is_own(of)).and_then(source),
             model: of.or(own),
             quantization: model.and_then(|model| short(&model.quantization)),
-            decode_tokens_per_second: Rate::of(profile, Phase::Decode)
+            decode_tokens_per_second: rate
+                .filter(|_| no_rate.is_none())
                 .map(|rate| rate.tokens_per_second),
+            no_rate,
             passes,
         }
     }
@@ -110,6 +118,7 @@ impl Summary {
             model: named(model.name.as_deref(), &model.path).or_else(|| short(&model.architecture)),
             quantization: short(&model.quantization),
             decode_tokens_per_second: receipt.tokens_per_second,
+            no_rate: None,
             passes: None,
         }
     }
@@ -222,7 +231,7 @@ mod tests {
         let kept = folder.path().join(SUMMARY);
         let text = fs::read_to_string(&kept).expect("it is there");
         for other in [
-            text.replace("\"summary_version\":2", "\"summary_version\":1"),
+            text.replace("\"summary_version\":3", "\"summary_version\":2"),
             text[..text.len() / 2].to_owned(),
             format!("{text}{}", " ".repeat(20_000)),
             String::new(),

@@ -174,7 +174,9 @@ fn no_rate(row: &Row) -> String {
         (None, 0, None) => {
             "it was not read: `brickscope ls --read-all` reads all, and `show` this one".to_owned()
         }
-        (None, 0, Some(_)) => "no pass of it decoded tokens that were counted".to_owned(),
+        (None, 0, Some(of)) => of.no_rate.clone().unwrap_or_else(|| {
+            "no pass of it decoded tokens that were counted".to_owned()
+        }),
     }
 }
 
@@ -198,6 +200,7 @@ mod tests {
                 model: Some("brickscope-synth-110m".to_owned()),
                 quantization: Some("q8_0".to_owned()),
                 decode_tokens_per_second: Some(291.4),
+                no_rate: None,
                 passes: Some(Passes { phase: None, all: 64, disturbed: Some(3) }),
             }),
             processes: 0,
@@ -302,6 +305,13 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
         assert!(set["no_rate"].as_str().is_some_and(|why| why.contains("a set of 10 runs")));
         assert!(old["no_rate"].as_str().is_some_and(|why| why.contains("was not read")));
         assert_eq!(value["unread"], 1);
+        // A rate that is that of a wait is left out.
+        if let Some(summary) = &mut list.rows[0].summary {
+            summary.decode_tokens_per_second = None;
+            summary.no_rate = Some("nothing ran".to_owned());
+        }
+        let waited: Value = serde_json::from_str(&json(&list, Path::new("runs"))).expect("JSON");
+        assert_eq!(waited["runs"][0]["no_rate"], "nothing ran");
         assert_eq!(set["report"], "runs/main/report.html");
         assert!(best.get("report").is_none());
     }

@@ -71,9 +71,16 @@ def of_head(of, run):
         run.threads = of["run"]["threads"] or None
         run.backend = of["run"].get("backend") or None
     devices = of.get("devices") or [{}]
-    if ceilings := of.get("ceilings") or devices[0].get("ceilings"):
+    host, device = (measured(on.get("ceilings")) for on in (of, devices[0]))
+    if ceilings := host or device:
         run.bandwidth = ceilings["read_bytes_per_second"]
-        run.roof_device = None if of.get("ceilings") else devices[0].get("name")
+        run.roof_device = None if host else devices[0].get("name")
+
+
+def measured(ceilings):
+    """Limits, unless somebody only stated them."""
+    is_stated = ceilings and ceilings.get("basis", "").startswith("stated by the user")
+    return None if is_stated else ceilings
 
 
 def of_profile(profile, run):

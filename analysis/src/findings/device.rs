@@ -96,6 +96,15 @@ impl<'p> OnDevice<'p> {
         self.a_pass(self.busy.span_ns)
     }
 
+    /// Time before the first kernels of passes in which these were launched and did not begin. What ran before the file
+    /// begins may have kept the first pass: that counts where it is longer than all work.
+    pub(crate) fn before_first_ns(&self) -> u64 {
+        let around = self.around.unwrap_or_default();
+        let edge_ns = if around.edge_ns <= self.busy.busy_ns { around.edge_ns } else { 0 };
+        let launched_ns = around.before_ns.saturating_sub(around.unlaunched_ns);
+        launched_ns.saturating_sub(edge_ns)
+    }
+
     pub(super) fn place(&self, what: &str) -> String {
         format!("/devices/{}/streams, {what}", self.index)
     }

@@ -3,6 +3,7 @@
 use brickscope_profile::{LaunchKind, Phase};
 
 use super::device::{OnDevice, RIGHT_AFTER_NS};
+use super::device_waits;
 use super::facts::Facts;
 use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::{fraction, time, times};
@@ -11,6 +12,9 @@ use crate::words::{fraction, time, times};
 const LEAST: f64 = 0.1;
 /// With fewer launches, a graph saves nothing.
 const LEAST_LAUNCHES: f64 = 16.0;
+/// A launch takes some microseconds, and some tens with what a framework does for it. A host that is later than this for each
+/// of them does something else.
+const MOST_FOR_A_LAUNCH_NS: f64 = 100_000.0;
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     for of in &facts.devices {
@@ -20,7 +24,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             of.queued_ns.saturating_add(around.before_ns.saturating_sub(around.unlaunched_ns))
                 as f64
         });
-        if queued >= LEAST * span {
+        if queued >= LEAST * span && !device_waits::is_found(facts.profile, of) {
             findings.unknown(
                 "launch-bound",
                 format!(
@@ -169,6 +173,19 @@ fn advised(facts: &Facts<'_>, of: &OnDevice<'_>, mut finding: Finding, waits: St
         "with graphs it takes as long".clone_into(&mut finding.refuted_if);
     } else {
         finding.what = waits;
+        // Where that isn't known, launches themselves are the first guess.
+        let launches = of.launches.iter().fold(0, |sum, &n| u64::saturating_add(sum, n));
+        let late_each_ns = late_ns(of) / launches.max(1) as f64;
+        if late_each_ns > MOST_FOR_A_LAUNCH_NS {
+            finding.advice = format!(
+                "look at what the host does between its launches (`brickscope show RUN --host --full`): it is {} late for each \
+                 in the mean, which is far more than a launch takes",
+                time(late_each_ns)
+            );
+            "with less of that on the host it takes as long".clone_into(&mut finding.refuted_if);
+            finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
+            return finding;
+        }
         "launch less: fuse small kernels, launch ahead of the device without waiting for it, or replay passes as graphs"
             .clone_into(&mut finding.advice);
         "with half of the launches it takes as long".clone_into(&mut finding.refuted_if);

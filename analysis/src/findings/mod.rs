@@ -27,6 +27,7 @@ mod bare_copies;
 mod debug_build;
 pub(crate) mod device;
 mod device_gaps;
+mod device_waits;
 pub(crate) mod disturbed;
 mod experts;
 mod facts;
@@ -52,6 +53,7 @@ mod sampling;
 mod server;
 mod short_batch;
 mod slow_brick;
+mod slow_device_layer;
 mod slow_format;
 pub(crate) mod slow_layer;
 mod slow_link;
@@ -254,6 +256,7 @@ impl Findings {
             unattributed::find,
             gaps::find,
             slow_layer::find,
+            slow_device_layer::find,
             imbalance::find,
             rank_last::find,
             slow_link::find,
@@ -274,6 +277,7 @@ impl Findings {
             slow_product::find,
             slow_format::find,
             launch_bound::find,
+            device_waits::find,
             device_gaps::find,
             bare_copies::find,
             ping_pong::find,

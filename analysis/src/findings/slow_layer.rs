@@ -13,7 +13,7 @@ use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::{fraction, time};
 
 /// From this part of the passes on, a slow layer slows the run down; below, it is only mentioned on the first screen.
-const MUCH_SLOWER: f64 = 0.05;
+pub(super) const MUCH_SLOWER: f64 = 0.05;
 /// With another kernel than the other layers have it isn't noise.
 const MUCH_SLOWER_BY_KERNEL: f64 = 0.01;
 

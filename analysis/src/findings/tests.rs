@@ -284,6 +284,10 @@ fn a_debug_build_comes_before_all_else() {
     let mut profile = run(&Planted { slow_layer_ns: 1_500_000, ..Planted::default() });
     profile.overhead.basis = "measured at start-up (a debug build), times the spans".to_owned();
     assert_eq!(first(&profile).rule, "debug-build");
+    // Who only asks a server times that one's work.
+    let mut client = Profile::empty(Default::default());
+    client.overhead.basis.clone_from(&profile.overhead.basis);
+    assert_eq!(Findings::of(&client).found, []);
 }
 
 #[test]

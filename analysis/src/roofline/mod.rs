@@ -259,6 +259,20 @@ impl Roofline {
     }
 }
 
+/// How near to its roof a device came in a phase, by its own clock. `None` where its limits aren't known, or where streams
+/// shared its memory.
+pub(crate) fn verdict_of_device(profile: &Profile, index: usize, phase: Phase) -> Option<Verdict> {
+    let device = profile.devices.get(index)?;
+    // Of a file's streams, one may have all but a few copies.
+    let is_alone = match device.busy(Some(phase)) {
+        Ok(busy) if profile.imported.is_some() => busy.overlap_ns <= busy.busy_ns / 50,
+        _ => !device.has_streams_at_once(),
+    };
+    device.ceilings.as_ref().filter(|_| is_alone)?;
+    let on = profile.whole_device(index)?;
+    Roofline::of(&on, phase).ok()?.verdict()
+}
+
 /// The bytes of weights and KV cache that a pass touches, on average.
 fn pass_bytes(bricks: &[&Total], passes: u64) -> u64 {
     let bytes = bricks.iter().map(|brick| Reused::of(&brick.stats).once_a_pass);

@@ -7,6 +7,7 @@ use brickscope_profile::text::{brief, count, percent, printable_text};
 use brickscope_profile::{Phase, Profile};
 
 use crate::findings::device::{Gap, OnDevice, Ran};
+use crate::no_passes;
 use crate::passes::Whole;
 use crate::ranks;
 use crate::rate::{self, ByDevice, Rate};
@@ -19,20 +20,26 @@ const LEAST_WAIT: f64 = 0.1;
 const MOST_DEVICES: usize = 2;
 
 /// How fast it was, how busy devices were, the longest wait and the longest brick: in a few lines. The rest is in [`details`].
-/// `has_basis` is whether it says what the rate is of.
-pub(super) fn headline(profile: &Profile, has_basis: bool) -> String {
+/// What a rate by the device's clock is of is always said; without `has_room`, the longest brick isn't then: the table has it.
+pub(super) fn headline(profile: &Profile, has_room: bool) -> String {
     let Some(phase) = main_phase(profile) else { return without_passes(profile) };
-    let mut parts =
-        vec![rate_of(profile, phase, if has_basis { Basis::Short } else { Basis::None })];
-    let devices = of_host(profile);
-    match &devices[..] {
+    let mut parts = vec![rate_of(profile, phase, Basis::Short)];
+    let by = ByDevice::of(profile, phase);
+    let of_host = of_host(profile);
+    // One of another rank that is shown by itself.
+    let all: Vec<usize> = (0..profile.devices.len()).collect();
+    let devices = if of_host.is_empty() { &all[..] } else { &of_host[..] };
+    match devices {
         few if few.len() <= MOST_DEVICES => {
             parts.extend(few.iter().map(|&index| busy(profile, index, phase)));
         }
         many => parts.push(busy_range(profile, many, phase)),
     }
-    parts.extend(longest_wait(profile, &devices, phase));
-    let top = devices.iter().find_map(|&index| {
+    let said_ns = by.and_then(|by| by.hole_ns());
+    // Of another rank's host it isn't known how long launches took.
+    parts.extend(longest_wait(profile, &of_host, phase, said_ns));
+    let mut shown = devices.iter().filter(|_| has_room || by.is_none());
+    let top = shown.find_map(|&index| {
         let device = profile.devices.get(index)?;
         Some((index, top_brick(device, phase)?, Whole::of(device, phase)?))
     });
@@ -60,7 +67,6 @@ fn of_host(profile: &Profile) -> Vec<usize> {
 /// How much is said of what a rate is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Basis {
-    None,
     Short,
     Whole,
 }
@@ -84,8 +90,7 @@ fn rate_of(profile: &Profile, phase: Phase, basis: Basis) -> String {
     };
     let by = match ByDevice::of(profile, phase) {
         Some(by) if basis == Basis::Whole => by.says(),
-        Some(by) if basis == Basis::Short => by.in_short(),
-        Some(by) => by.clock().to_owned(),
+        Some(by) => by.in_short(),
         None => {
             let of = rate::repeated(profile, phase);
             let basis = of.map_or_else(String::new, |of| format!(" ({})", rate::basis(of)));
@@ -167,8 +172,13 @@ fn waits(of: &OnDevice<'_>) -> [(u64, For); 6] {
     ]
 }
 
-/// The longest wait of any device, if it is worth a word.
-fn longest_wait(profile: &Profile, devices: &[usize], phase: Phase) -> Option<String> {
+/// The longest wait of any device, if it is worth a word. `said_ns` is how long nothing ran, where the rate says that.
+fn longest_wait(
+    profile: &Profile,
+    devices: &[usize],
+    phase: Phase,
+    said_ns: Option<u64>,
+) -> Option<String> {
     let all = devices.iter().filter_map(|&index| {
         let of = on_device(profile, index, phase)?;
         let (ns, what) = waits(&of).into_iter().max_by_key(|&(ns, _)| ns)?;
@@ -185,7 +195,7 @@ fn longest_wait(profile: &Profile, devices: &[usize], phase: Phase) -> Option<St
         && is_between
         && of.busy.passes == 1
     {
-        return Some(one_gap(&gap, &around, &who));
+        return Some(one_gap(&gap, &around, &who, said_ns == Some(gap.ns)));
     }
     let took = time(ns as f64);
     Some(match what {
@@ -206,15 +216,18 @@ fn longest_wait(profile: &Profile, devices: &[usize], phase: Phase) -> Option<St
 }
 
 /// A pass that is mostly one gap: where it lies, and how busy the rest is.
-fn one_gap(gap: &Gap, [before, after]: &[Ran<'_>; 2], who: &str) -> String {
+fn one_gap(gap: &Gap, [before, after]: &[Ran<'_>; 2], who: &str, is_said: bool) -> String {
     let why = match gap.late_ns {
         Some(late) if late >= gap.ns / 2 => ", the host being late",
         Some(_) => ", with work launched",
         None => "",
     };
+    let what = match is_said {
+        true => format!("the {} lie", time(gap.ns as f64)),
+        false => format!("nothing ran for {}", time(gap.ns as f64)),
+    };
     format!(
-        "nothing ran for {} between {} and {}{why}; from there on {who} is busy {} of {}",
-        time(gap.ns as f64),
+        "{what} between {} and {}{why}; from there on {who} is busy {} of {}",
         brief(before.brick),
         brief(after.brick),
         time(gap.rest_ns.saturating_sub(gap.idle_ns) as f64),
@@ -225,8 +238,12 @@ fn one_gap(gap: &Gap, [before, after]: &[Ran<'_>; 2], who: &str) -> String {
 /// All that is known of how fast passes were, how busy each device was, and what it waited for: a sentence each, without a
 /// full stop.
 pub(super) fn details(profile: &Profile) -> Vec<String> {
-    let phase = main_phase(profile).filter(|_| profile.imported.is_some());
-    let Some(phase) = phase.filter(|_| !profile.devices.is_empty()) else { return Vec::new() };
+    if profile.imported.is_none() || profile.devices.is_empty() {
+        return Vec::new();
+    }
+    let Some(phase) = main_phase(profile) else {
+        return vec![format!("no event is a pass: {}", no_passes::to_do(profile))];
+    };
     let mut parts = vec![rate_of(profile, phase, Basis::Whole)];
     for index in of_host(profile) {
         parts.push(busy(profile, index, phase));
@@ -303,86 +320,60 @@ fn waits_in_words(profile: &Profile, index: usize, phase: Phase) -> Vec<String> 
     parts
 }
 
-/// What a device waits for, where it does so for longer than its longest brick takes.
-pub(super) struct Wait {
-    /// Whether the host launches too late.
-    pub(super) is_by_host: bool,
-    /// What to do about it.
-    pub(super) advice: String,
-    /// How long it waits in a pass for what that is about.
-    pub(super) a_pass_ns: f64,
-}
-
-/// The longest of a device's waits in a file, if all of them together take longer than `longest_ns`: of the device that
-/// waits for the longest.
-pub(super) fn wait(profile: &Profile, phase: Phase, longest_ns: f64) -> Option<Wait> {
+/// What to do about the longest of a device's waits in a file, if all of them together take longer than `longest_ns`: of the
+/// device that waits for the longest. A wait with work launched is a finding.
+pub(super) fn wait(profile: &Profile, phase: Phase, longest_ns: f64) -> Option<String> {
     profile.imported.as_ref()?;
     let devices = of_host(profile).into_iter().filter_map(|at| {
         let of = on_device(profile, at, phase)?;
-        wait_of(profile, &which(profile, at), &of, longest_ns)
+        wait_of(&which(profile, at), &of, longest_ns)
     });
-    devices.max_by_key(|(sum, _)| *sum).map(|(_, wait)| wait)
+    devices.max_by_key(|(sum, _)| *sum).map(|(_, advice)| advice)
 }
 
-/// How long a device waited, and for what.
-fn wait_of(
-    profile: &Profile,
-    which: &str,
-    of: &OnDevice<'_>,
-    longest_ns: f64,
-) -> Option<(u64, Wait)> {
+/// How long a device waited, and what to do about it.
+fn wait_of(which: &str, of: &OnDevice<'_>, longest_ns: f64) -> Option<(u64, String)> {
     let around = of.around.unwrap_or_default();
     let late_ns = of.late_ns.saturating_add(around.unlaunched_ns);
-    let launched_ns = around.before_ns.saturating_sub(around.unlaunched_ns);
-    // What ran before the file begins may have kept the first pass. That is worth a look where it is longer than all work.
-    let is_edge = around.edge_ns <= of.busy.busy_ns;
-    let edge_ns = if is_edge { around.edge_ns } else { 0 };
-    let first_ns = launched_ns.saturating_sub(edge_ns);
-    let queued_ns = of.queued_ns.saturating_add(first_ns);
+    let queued_ns = of.queued_ns.saturating_add(of.before_first_ns());
     let all = [late_ns, queued_ns, around.behind_ns, of.unknown_ns];
     let sum = all.iter().fold(0, |sum, &ns| u64::saturating_add(sum, ns));
     let most = late_ns.max(queued_ns).max(around.behind_ns);
     if sum as f64 <= longest_ns || most <= of.unknown_ns {
         return None;
     }
-    let a_pass_ns = most as f64 / of.busy.passes.max(1) as f64;
-    let a_pass = time(a_pass_ns);
-    let (is_by_host, advice) = if most == late_ns {
-        (true, format!("launch earlier: {which} waits {a_pass} a pass for the host"))
+    let a_pass = time(most as f64 / of.busy.passes.max(1) as f64);
+    let advice = if most == late_ns {
+        format!("launch earlier: {which} waits {a_pass} a pass for the host")
     } else if most == queued_ns {
-        let longest = of.longest.filter(|gap| gap.late_ns.is_some_and(|late| late < gap.ns / 2));
-        let place = match longest.zip(of.around_longest(profile)) {
-            Some((gap, [before, after])) if of.queued_ns > first_ns => format!(
-                "the longest, {}, lies between {} and {}",
-                time(gap.ns as f64),
-                brief(before.kernel),
-                brief(after.kernel)
-            ),
-            _ => "the pass before it, recorded too, would tell".to_owned(),
-        };
-        let what = format!(
-            "find out what {which} waits for: {a_pass} a pass with work launched, and nothing in the file ran; {place}"
-        );
-        (false, what)
+        format!(
+            "find out what {which} waits for: {a_pass} a pass with work launched, and nothing in the file ran"
+        )
     } else {
-        let what = format!(
+        format!(
             "look at the host (`--host --full`): its pass goes on for {a_pass} behind {which}'s last kernel"
-        );
-        (false, what)
+        )
     };
-    Some((sum, Wait { is_by_host, advice, a_pass_ns }))
+    Some((sum, advice))
+}
+
+/// What to do about gaps of another rank's device that is shown by itself: what its host did is in its own file alone.
+pub(super) fn of_other_rank_next(profile: &Profile, phase: Phase) -> Option<String> {
+    let [device] = &profile.devices[..] else { return None };
+    let rank = device.rank.filter(|_| !ranks::is_of_host(profile, device.rank))?;
+    let busy = device.busy(Some(phase)).ok()?;
+    Some(format!(
+        "import the file of rank {rank} alone, to see what it waits for: nothing ran for {} of {}, and the host in this run \
+         is another rank's",
+        time(busy.idle_ns as f64),
+        time(busy.span_ns as f64)
+    ))
 }
 
 /// How to record ranges and calls of the host, where a file of devices has none: then no event of it could be a pass.
 #[must_use]
 pub fn host_to_record(profile: &Profile) -> Option<&'static str> {
-    let imported = profile.imported.as_ref()?;
-    let is_bare = profile.totals.is_empty() && profile.passes.is_empty();
-    (is_bare && !profile.devices.is_empty()).then_some(match &*imported.format {
-        "rocprof" => "`rocprofv3 --kernel-trace --hip-trace --marker-trace`",
-        "nsight" => "`nsys profile -t cuda,nvtx`",
-        _ => "with the CPU's activities and ranges",
-    })
+    no_passes::host_to_record(profile)
 }
 
 /// What to do where a file has no passes, and the device did nothing for most of the time: only passes would tell whether
@@ -395,7 +386,11 @@ pub(super) fn without_passes_next(profile: &Profile) -> Option<String> {
     (busy.idle_ns > busy.busy_ns).then(|| {
         let how = match host_to_record(profile) {
             Some(how) => format!("record what the host did, so that passes can be told ({how})"),
-            None => "say which events are passes (`import --prefill`, `--decode`)".to_owned(),
+            None => {
+                let some = no_passes::candidates(profile);
+                let some = some.map_or_else(String::new, |some| format!(", such as {some}"));
+                format!("say which events are passes (`import --prefill`, `--decode`){some}")
+            }
         };
         format!(
             "{how}: nothing ran on {} for {} of {}, and without passes it isn't known whether work waited",

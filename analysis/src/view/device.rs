@@ -17,7 +17,7 @@ use crate::passes::all_streams;
 use crate::path;
 use crate::ranks;
 use crate::rate::{self, ByDevice, Rate};
-use crate::roofline::{Roofline, known_part};
+use crate::roofline::{known_part, verdict_of_device};
 use crate::typical::OnePass;
 use crate::view::layout::{labelled, milliseconds, wrapped};
 use crate::view::machine::told;
@@ -128,17 +128,7 @@ pub fn busy_in_words(profile: &Profile) -> Vec<[String; 3]> {
 
 /// How near to its roof a device came, if its limits were measured: `far from the memory roof: 31 % of 4373 GB/s`.
 pub(super) fn reached(profile: &Profile, index: usize, phase: Phase) -> Option<String> {
-    // Of a file's streams, one may have all but a few copies.
-    let is_alone = |device: &&DeviceProfile| match device.busy(Some(phase)) {
-        Ok(busy) if profile.imported.is_some() => busy.overlap_ns <= busy.busy_ns / 50,
-        _ => !device.has_streams_at_once(),
-    };
-    let device = profile.devices.get(index).filter(is_alone)?;
-    device.ceilings.as_ref()?;
-    let on = profile.whole_device(index)?;
-    let roofline = Roofline::of(&on, phase).ok()?;
-    let verdict = roofline.verdict()?;
-    Some(verdict.says())
+    Some(verdict_of_device(profile, index, phase)?.says())
 }
 
 /// What to know of a run in which a device's operations ran one at a time: that they did, and what it costs. Sentences

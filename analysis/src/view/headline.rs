@@ -39,12 +39,12 @@ fn limit(profile: &Profile) -> String {
             let from = format!("Imported from {}", file_name(&imported.file));
             let by = imported.program.as_deref().map(|program| format!(", by {}", brief(program)));
             let by = format!(" ({}{})", brief(&imported.format), by.unwrap_or_default());
-            let told = |by: &str, has_basis: bool| {
+            let told = |by: &str, has_room: bool| {
                 let said = imported::of_tests(profile)
-                    .unwrap_or_else(|| by_the_file::headline(profile, has_basis));
+                    .unwrap_or_else(|| by_the_file::headline(profile, has_room));
                 format!("{from}{by}; its times were not measured here. {said}")
             };
-            // Who wrote it, and what the rate is of, is in the report, too.
+            // Who wrote it is in the report, too, and the longest brick in the table.
             let fits = |text: &String| wrap(text, COLUMNS).len() <= LINES;
             let all = Some(told(&by, true)).filter(fits);
             let all = all.or_else(|| Some(told("", true)).filter(fits));

@@ -12,7 +12,7 @@ use brickscope_profile::{
 
 use crate::findings::disturbed::cause;
 use crate::findings::slow_layer::SlowLayer;
-use crate::findings::{Finding, FindingKind, Findings, Gain, rank_last};
+use crate::findings::{Finding, Findings, Gain, rank_last};
 use crate::layers::DeviceLayers;
 use crate::passes::{self, Whole, did, is_of_device};
 use crate::rate::{self, Rate, RateOf};
@@ -256,6 +256,8 @@ struct Main {
     /// What the time between bricks is called.
     rest: &'static str,
     verdict: Option<Verdict>,
+    /// Whether the roofs of bricks are of limits that nobody measured.
+    is_stated_roof: bool,
     passes: f64,
     /// Time in which bricks ran on several streams of a device, if there are several. It counts for each of them.
     at_once_ns: Option<f64>,
@@ -304,6 +306,7 @@ impl Main {
             unattributed_ns: None,
             rest: "unattributed",
             verdict: None,
+            is_stated_roof: false,
             passes: 0.0,
             at_once_ns: None,
             layers: None,
@@ -319,6 +322,7 @@ impl Main {
         let attributed = totals.iter().map(|brick| brick.stats.exclusive_ns as f64).sum();
         let roofline = phase.and_then(|phase| Roofline::of_sums(judged, phase).ok());
         let verdict = roofline.as_ref().and_then(Roofline::verdict);
+        let is_stated_roof = roofline.as_ref().is_some_and(|roofline| roofline.is_stated);
         let passes = total.map_or(0.0, |total| total.passes as f64);
         let stats = || totals.iter().map(|brick| &brick.stats);
         let bytes: f64 = stats().map(|stats| stats.total_bytes as f64).sum();
@@ -337,6 +341,7 @@ impl Main {
             unattributed_ns: total.map(unattributed),
             rest: if is_of_device(profile) { "gaps" } else { "unattributed" },
             verdict: verdict.filter(|_| bytes > 0.0 && flops > 0.0),
+            is_stated_roof,
             passes,
             at_once_ns: None,
             layers: None,
@@ -847,7 +852,8 @@ fn ends(profile: &Profile, main: &Main) -> Vec<String> {
         parts.push("† host order".to_owned());
     }
     if main.bricks.iter().any(|brick| brick.roof.is_some()) {
-        parts.push("roof: measured limit".to_owned());
+        let how = if main.is_stated_roof { "stated" } else { "measured" };
+        parts.push(format!("roof: {how} limit"));
     }
     if let Some(load) = profile.other_load.as_ref().filter(|load| load.others_share() >= 0.01) {
         parts.push(format!("other programs {} of the CPUs", fraction(load.others_share())));
@@ -927,48 +933,21 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
         return "find out where the values stop being numbers before trusting any time".to_owned();
     }
     if !profile.devices.is_empty() {
-        // Where the device does what it can, no kernel is worth a look.
-        let is_limit = |finding: &&Finding| {
-            finding.kind == FindingKind::Limit
-                && finding.phase == main.phase
-                && !finding.is_refuted()
-        };
-        if let Some(limit) = findings.found.iter().find(is_limit) {
-            return limit.sentence().to_owned();
+        if let Some(first) = first_of(main, findings) {
+            return first.sentence().to_owned();
         }
-        // The rank that others wait for, if what it costs a pass is known.
-        let is_straggler = |finding: &&Finding| {
-            finding.rule == rank_last::RULE && finding.phase == main.phase && !finding.is_refuted()
-        };
-        let straggler = findings.found.iter().find(is_straggler);
-        let straggler = straggler.and_then(|finding| Some((finding, finding.gain?)));
         let longest = main.bricks.iter().max_by(|a, b| a.own_ns.total_cmp(&b.own_ns));
         let gaps_ns = main.unattributed_ns.unwrap_or(0.0);
         let longest_ns = longest.map_or(0.0, |brick| brick.own_ns);
         if let Some(next) =
             main.phase.and_then(|phase| by_the_file::wait(profile, phase, longest_ns))
         {
-            let is_of_launches = |finding: &&Finding| {
-                ["launch-bound", "graphs-off"].contains(&finding.rule)
-                    && finding.phase == main.phase
-                    && !finding.is_refuted()
-            };
-            let found = findings.found.iter().find(is_of_launches).filter(|_| next.is_by_host);
-            let gain = found.and_then(|found| found.gain);
-            let waits_ns = gain.map_or(next.a_pass_ns, |gain| gain.highest_ns);
-            if let Some((straggler, _)) = straggler.filter(|(_, gain)| gain.highest_ns > waits_ns) {
-                return straggler.sentence().to_owned();
-            }
-            return found.map_or(next.advice, |found| found.sentence().to_owned());
+            return next;
         }
         if let Some(next) =
             by_the_file::without_passes_next(profile).filter(|_| main.phase.is_none())
         {
             return next;
-        }
-        let is_worth = |gain: Gain| gain.highest_ns >= LEAST_LEAD * gain.now_ns;
-        if let Some((straggler, _)) = straggler.filter(|(_, gain)| is_worth(*gain)) {
-            return straggler.sentence().to_owned();
         }
         return match longest {
             Some(longest) if longest.own_ns > gaps_ns => {
@@ -990,7 +969,13 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
                     }
                 }
             }
-            _ => "look at the gaps between bricks on the device in the full report".to_owned(),
+            _ => {
+                let of_rank =
+                    main.phase.and_then(|phase| by_the_file::of_other_rank_next(profile, phase));
+                of_rank.unwrap_or_else(|| {
+                    "look at the gaps between bricks on the device in the full report".to_owned()
+                })
+            }
         };
     }
     if main.bricks.is_empty() {
@@ -1024,11 +1009,7 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
             printable_text(&serialised.devices.join(", "))
         );
     }
-    // The screen is about the phase that it shows.
-    let is_of_main = |finding: &&Finding| {
-        (finding.phase.is_none() || finding.phase == main.phase) && !finding.is_refuted()
-    };
-    if let Some(first) = findings.found.iter().find(is_of_main) {
+    if let Some(first) = first_of(main, findings) {
         return first.sentence().to_owned();
     }
     let longest = &main.bricks[0];
@@ -1048,6 +1029,18 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
     } else {
         format!("{longest_is}; state its FLOPs and bytes to see how fast it could be")
     }
+}
+
+/// The first finding about the phase that the screen shows, or about the whole run. A straggler that could save little isn't
+/// worth a look before bricks.
+fn first_of<'f>(main: &Main, findings: &'f Findings) -> Option<&'f Finding> {
+    let is_little = |gain: Gain| gain.highest_ns < LEAST_LEAD * gain.now_ns;
+    let is_meant = |finding: &&Finding| {
+        (finding.phase.is_none() || finding.phase == main.phase)
+            && !finding.is_refuted()
+            && !(finding.rule == rank_last::RULE && finding.gain.is_some_and(is_little))
+    };
+    findings.found.iter().find(is_meant)
 }
 
 /// A bar of `share` of `width` characters, in steps of an eighth.

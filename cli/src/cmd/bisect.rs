@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope_analysis::bisect::{Bisect, Event, Kind, Options, Verdict, Why};
+use brickscope_analysis::bisect::{Bisect, Event, Kind, Next, Options, Verdict, Why};
 
 use crate::bisect::git::Repo;
 use crate::bisect::measure::check_pattern;
@@ -141,7 +141,7 @@ pub(crate) struct BisectArgs {
     #[arg(long, conflicts_with_all = ["good", "measure", "anew"])]
     pub(crate) resume: bool,
 
-    /// Discard the search that is in the folder.
+    /// Discard the search that is in the folder, if it isn't over. One that is over is replaced without it.
     #[arg(long)]
     pub(crate) anew: bool,
 
@@ -243,11 +243,23 @@ fn place(args: &BisectArgs) -> Result<(Option<Repo>, PathBuf)> {
     Ok((None, work.to_owned()))
 }
 
+/// Whether the search in the folder has its answer: then nobody waits to go on with it. One that ran out of measurements may
+/// go on with more.
+fn is_over(work: &Path) -> bool {
+    let bisect = State::load(work).map(|state| Bisect::resumed(state.record));
+    let Ok(Ok(bisect)) = bisect else { return false };
+    match bisect.next() {
+        Next::Done(outcome) => !matches!(outcome.verdict, Verdict::Inconclusive { .. }),
+        Next::Run(_) => false,
+    }
+}
+
 /// A new search.
 fn begun(args: &BisectArgs, repo: Option<&Repo>, work: &Path) -> Result<State> {
     let file = State::file(work);
+    let is_over = file.exists() && is_over(work);
     ensure!(
-        args.anew || !file.exists(),
+        args.anew || is_over || !file.exists(),
         "{} has a search already: --resume goes on with it, --anew discards it",
         work.display()
     );
@@ -284,6 +296,10 @@ fn begun(args: &BisectArgs, repo: Option<&Repo>, work: &Path) -> Result<State> {
         seed: args.seed.unwrap_or(now as u64),
     };
     let bisect = Bisect::new(revisions.len() - 1, options)?;
+    if is_over {
+        let place = output::shown(work);
+        tell!("the search before this one is over, and this one replaces it in {place}");
+    }
     if file.exists() {
         fs::remove_file(&file).with_context(|| file.display().to_string())?;
     }

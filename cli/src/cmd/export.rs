@@ -462,7 +462,9 @@ fn with_bar<T>(profile: &Profile, write: impl FnOnce(&mut dyn FnMut(u64)) -> T) 
 fn stacks(profile: Profile, args: &ExportArgs) -> Result<Stacks> {
     let by = args.by.unwrap_or(By::Layer).into();
     let (profile, device) = device::of_stacks(profile, "stacks");
-    device::stacks(&profile, device, by, 0)
+    let stacks = device::stacks(&profile, device, by, 0)?;
+    ensure!(!stacks.is_empty(), "there is no stack: this run has no times of bricks");
+    Ok(stacks)
 }
 
 /// The title that a viewer shows above a run.

@@ -156,7 +156,9 @@ fn flags_that_would_do_nothing_are_mistakes() {
 #[test]
 fn runs_of_nothing_and_of_a_newer_brickscope_are_told() {
     let dir = saved(&Profile::empty(ClockInfo::default()));
-    assert!(refused(dir.path(), &["-f", "folded"]).contains("there is no stack"));
+    for format in ["folded", "pprof", "speedscope"] {
+        assert!(refused(dir.path(), &["-f", format]).contains("there is no stack: this run has"));
+    }
     let trace = export(dir.path(), &["-f", "chrome", "-o", "-"]);
     let trace: serde_json::Value = serde_json::from_str(&trace).expect("JSON");
     assert_eq!(trace["traceEvents"], serde_json::json!([]));

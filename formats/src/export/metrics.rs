@@ -164,9 +164,7 @@ pub(super) fn families(profile: &Profile) -> Vec<Family> {
     if profile.imported.is_none() {
         dropped(&profile.dropped, "", &Labels::new(), &mut all);
     }
-    if profile.other_load.is_some() {
-        disturbed(&profile.phases, &mut all);
-    }
+    disturbed(profile, &mut all);
     tables(&profile.phases, &profile.totals, "", &Labels::new(), &mut all);
     latency(profile, &mut all);
     kv_cache(profile, &mut all);
@@ -234,10 +232,14 @@ fn dropped(dropped: &Dropped, prefix: &str, labels: &Labels, all: &mut Families)
     }
 }
 
-fn disturbed(phases: &[PhaseTotal], all: &mut Families) {
+/// Of phases that somebody watched. A run of several processes may have no load of the whole, and still know it of passes.
+fn disturbed(profile: &Profile, all: &mut Families) {
     let help = "Passes that other work on the machine disturbed";
     let family = spec("passes.disturbed", MetricKind::Counter, Unit::None, help);
-    for phase in phases {
+    let is_known = |phase: &&PhaseTotal| {
+        profile.other_load.is_some() || phase.unwatched.is_some() || phase.disturbed > 0
+    };
+    for phase in profile.phases.iter().filter(is_known) {
         let labels = vec![("phase", phase.phase.name().to_owned())];
         all.add(&family, labels, Value::Count(phase.disturbed));
     }
@@ -419,7 +421,8 @@ fn limits(profile: &Profile, all: &mut Families) {
     let mut gauge = |name, unit, help, value: f64| {
         all.add(&spec(name, MetricKind::Gauge, unit, help), Labels::new(), Value::Float(value));
     };
-    if let Some(ceilings) = &profile.ceilings {
+    // Limits that somebody stated aren't measured ones.
+    if let Some(ceilings) = profile.ceilings.as_ref().filter(|of| !of.is_stated()) {
         let help = "Measured memory read bandwidth of this machine";
         gauge("ceiling.read", Unit::BytesPerSecond, help, ceilings.memory_limit());
         let help = "Measured single-precision operations per second of this machine";
@@ -497,7 +500,7 @@ fn devices(profile: &Profile, all: &mut Families) {
         );
         let family = spec("device", MetricKind::Info, Unit::None, "A device that ran work");
         all.add(&family, info, Value::Count(1));
-        if let Some(ceilings) = &device.ceilings {
+        if let Some(ceilings) = device.ceilings.as_ref().filter(|of| !of.is_stated()) {
             let help = "Measured memory read bandwidth of a device";
             let family = spec("device.ceiling.read", MetricKind::Gauge, Unit::BytesPerSecond, help);
             all.add(&family, labels.clone(), Value::Float(ceilings.memory_limit()));

@@ -341,6 +341,27 @@ mod tests {
     }
 
     #[test]
+    fn limits_that_were_stated_are_no_measured_ones() {
+        use brickscope_profile::Ceilings;
+
+        let column = RUNS.column("read_bytes_per_second").expect("a column");
+        let of = |basis: String| {
+            let mut profile = Profile::empty(ClockInfo::default());
+            let rates = (5300e9, 1307e12);
+            profile.ceilings = Some(Ceilings {
+                read_bytes_per_second: rates.0,
+                flops_per_second: rates.1,
+                basis,
+                ..Ceilings::default()
+            });
+            let run = rows(Some(&profile), None, &facts()).expect("it has a time");
+            run.tables[6][0][column].clone()
+        };
+        assert_ne!(of("measured".to_owned()), Value::Null);
+        assert_eq!(of(format!("{}: 5300 GB/s, 1307 TFLOP/s", Ceilings::STATED)), Value::Null);
+    }
+
+    #[test]
     fn a_request_is_a_row_with_null_for_what_nobody_could_know() {
         let mut profile = Profile::empty(ClockInfo::default());
         profile.requests = vec![brickscope_profile::Request {

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use brickscope_profile::stats::median;
 use brickscope_profile::{
-    BrickStats, Imported, ImportedTest, NameKind, Phase, PhaseTotal, Profile, Repeated, Total,
+    BrickStats, Ceilings, Imported, ImportedTest, NameKind, Phase, PhaseTotal, Profile, Repeated,
+    Total,
 };
 
 use super::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
@@ -44,15 +45,19 @@ pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
         run.memory_bytes = machine.memory_bytes;
     }
     // Of what ran the bricks: the host, or the device that it issued them to.
+    // Limits that somebody stated aren't what the machine was measured to give.
+    let is_measured = |ceilings: &&Ceilings| !ceilings.is_stated();
     let of_device = profile.devices.first().and_then(|device| device.ceilings.as_ref());
-    if let Some(ceilings) = profile.ceilings.as_ref().or(of_device) {
+    let of_device = of_device.filter(is_measured);
+    let of_host = profile.ceilings.as_ref().filter(is_measured);
+    if let Some(ceilings) = of_host.or(of_device) {
         run.read_bytes_per_second = Some(ceilings.read_bytes_per_second);
         run.flops_per_second = Some(ceilings.flops_per_second);
     }
     run.device = profile.devices.first().and_then(|device| known(&device.name));
     // A GPU's bandwidth is no host's.
     run.roof_device =
-        run.device.clone().filter(|_| profile.ceilings.is_none() && of_device.is_some());
+        run.device.clone().filter(|_| of_host.is_none() && of_device.is_some());
     if let Some(of) = profile.imported.as_ref().filter(|of| of.format == LLAMA_BENCH) {
         of_llama_bench(of, run);
     }

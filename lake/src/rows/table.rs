@@ -254,9 +254,9 @@ table! {
         kernel_release: Option<String>,
         /// The frequency governor; only receipts have it.
         governor: Option<String>,
-        /// Bytes read from memory per second at most, as measured: a roof.
+        /// Bytes read from memory per second at most, as measured, never as stated: a roof.
         read_bytes_per_second: Option<f64>,
-        /// Multiplications and additions per second at most, as measured: the other roof.
+        /// Multiplications and additions per second at most, as measured, never as stated: the other roof.
         flops_per_second: Option<f64>,
         /// The device that both are of; `NULL` for the host.
         roof_device: Option<String>,

@@ -248,6 +248,31 @@ fn what_nobody_stated_or_measured_is_not_there() {
 }
 
 #[test]
+fn disturbed_passes_are_there_where_somebody_looked_and_stated_limits_never() {
+    let labels = [("phase", "decode")];
+    let mut profile = run("outer");
+    profile.other_load = None;
+    for phase in &mut profile.phases {
+        (phase.disturbed, phase.unwatched) = (0, None);
+    }
+    assert!(!of(&profile).has("brickscope_passes_disturbed_total"));
+    // A process of a benchmark has no load of the whole, and knows it of passes.
+    let decode = profile.phases.iter_mut().find(|of| of.phase == Phase::Decode).expect("decode");
+    (decode.disturbed, decode.unwatched) = (2, Some(0));
+    assert_eq!(of(&profile).value("brickscope_passes_disturbed_total", &labels), "2");
+    let limits = |basis: &str| brickscope::Ceilings {
+        read_bytes_per_second: 5300e9,
+        flops_per_second: 1307e12,
+        basis: basis.to_owned(),
+        ..Default::default()
+    };
+    profile.ceilings = Some(limits("measured"));
+    assert!(of(&profile).has("brickscope_ceiling_read_bytes_per_second"));
+    profile.ceilings = Some(limits(brickscope::Ceilings::STATED));
+    assert!(!of(&profile).has("brickscope_ceiling_read_bytes_per_second"));
+}
+
+#[test]
 fn a_histogram_counts_what_is_no_longer_than_each_bound() {
     let read = of(&run("outer"));
     let labels = |bound| {

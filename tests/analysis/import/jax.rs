@@ -2,6 +2,7 @@
 //! the names of tracks behind the events.
 
 use brickscope::{NameKind, Phase, Profile};
+use brickscope_analysis::view;
 use brickscope_formats::import::{Format, Options, format_of};
 
 use super::{import, imported, passes_of, sums};
@@ -137,4 +138,16 @@ fn the_empty_event_at_the_end_is_no_fault() {
     let profile = import(text, Format::Chrome, &Options::default()).expect("a trace");
     assert!(left_out(&profile).is_empty());
     assert_eq!(sums(&profile, None, "dot.1"), (1, 5_000, 5_000));
+}
+
+#[test]
+fn where_no_event_is_a_pass_those_that_may_be_are_named() {
+    let profile = imported(GPU, Format::Chrome);
+    assert!(profile.passes.is_empty());
+    let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let may_be = "such as `decode_step` (once), `PjitFunction(decode)` (once)";
+    for text in [view::findings(&profile, None), view::report(&profile)] {
+        let text = words(text);
+        assert!(text.contains(may_be) && text.contains("--decode"), "{text}");
+    }
 }

@@ -417,6 +417,36 @@ fn ranks_that_no_file_states_are_counted_in_order_and_said() {
     assert!(lacks.iter().any(|lack| lack.reason.starts_with("the numbers of ranks")), "{lacks:?}");
 }
 
+#[test]
+fn what_only_some_files_lack_is_said_with_their_ranks() {
+    let with = |rank: usize, own: &str| {
+        let (path, mut profile) = launched_late(rank);
+        let imported = profile.imported.as_mut().expect("of a file");
+        imported.lacks = ["all of them lack it", own]
+            .map(|reason| brickscope::Absent { reason: reason.to_owned() })
+            .to_vec();
+        (path, profile)
+    };
+    let profile = join(vec![with(0, "work of 11 %"), with(1, "work of 10 %")]).expect("two ranks");
+    let lacks: Vec<&str> = profile
+        .imported
+        .iter()
+        .flat_map(|imported| &imported.lacks)
+        .map(|lack| lack.reason.as_str())
+        .collect();
+    assert_eq!(lacks[..3], ["all of them lack it", "rank 0: work of 11 %", "rank 1: work of 10 %"]);
+}
+
+#[test]
+fn the_device_of_another_rank_by_itself_says_how_busy_it_was() {
+    let mut profile = join(vec![launched_late(0), launched_late(1)]).expect("two ranks");
+    profile.devices = vec![profile.devices.swap_remove(1)];
+    let screen = view::summary(&profile, Size::default(), None).to_string();
+    let text = one_line(&screen);
+    assert!(text.contains("the device is busy 1.50 ms of "), "{screen}");
+    assert!(text.contains("Next: import the file of rank 1 alone"), "{screen}");
+}
+
 /// A rank whose host launches each of five kernels a pass 90 µs after the one before has ended.
 fn launched_late(rank: usize) -> (PathBuf, Profile) {
     let mut events = Vec::new();

@@ -235,6 +235,9 @@ fn a_table_of_kernels_is_read_alone() {
     let how = view::host_to_record(&profile).expect("it has nothing of the host");
     assert!(how.contains("--hip-trace --marker-trace"), "{how}");
     assert_eq!(view::host_to_record(&imported(JSON, Format::Rocprof)), None);
+    // No screen advises what the file can't have.
+    let said = view::findings(&profile, None).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("record what the host did") && !said.contains("--decode"), "{said}");
     let said = refused(CSV, Format::Rocprof, &passes_of("void gemm*"));
     assert!(said.contains("`void gemm*` is only kernels or copies of a device"), "{said}");
     assert!(said.contains("record ranges or calls of the host") && said.len() < 250, "{said}");

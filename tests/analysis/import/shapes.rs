@@ -239,6 +239,11 @@ fn stated_limits_are_called_stated_and_hold_what_is_known() {
         says,
         "far from the memory roof: 50 % of the stated 426 GB/s, in the 50.0% of its time whose work is known"
     );
+    let first = view::summary(&profile, view::Size::default(), None).to_string();
+    assert!(first.contains("roof: stated limit"), "{first}");
+    let unknown = Findings::of(&profile).unknown;
+    let of_roof = unknown.iter().find(|of| of.rule == "far-from-the-roof").expect("it is told");
+    assert!(of_roof.why.ends_with(&format!("decode on the device: {says}")), "{of_roof:?}");
     let screen = view::roofline(&profile.whole_device(0).expect("a device"));
     assert!(screen.contains("These limits are stated, not measured."), "{screen}");
     assert!(screen.contains("Of 50.0% of the device's time the work is known"), "{screen}");

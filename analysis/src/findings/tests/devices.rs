@@ -87,6 +87,11 @@ fn a_device_that_waits_for_launches() {
     assert_eq!((finding.rule, finding.phase), ("launch-bound", Some(Phase::Decode)));
     // 5 µs before each brick but the first.
     assert_predicts(&finding, 31.0 * 5_000.0);
+    assert!(finding.advice.starts_with("launch less: "), "{finding:?}");
+    // No launch takes 290 µs: then the host does something else.
+    let late = first(&run(OnDevice { launch_ns: 300_000, ..OnDevice::default() }));
+    assert_eq!(late.rule, "launch-bound");
+    assert!(late.advice.starts_with("look at what the host does between its launches"), "{late:?}");
     // Where there are graphs, none was used.
     profile.devices[0].api = "cuda".to_owned();
     assert_eq!(first(&profile).rule, "graphs-off");

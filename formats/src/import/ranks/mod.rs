@@ -305,6 +305,8 @@ fn collectives(
 struct Said {
     files: u64,
     lacks: Vec<String>,
+    /// What files of other ranks than the first lack, and of which.
+    of_ranks: Vec<(String, Vec<u32>)>,
     doubts: Vec<String>,
     left_out: Vec<(String, u64)>,
 }
@@ -324,8 +326,10 @@ impl Said {
         }
         self.doubts.extend(imported.doubts.iter().map(|doubt| format!("rank {rank}: {doubt}")));
         for lack in &imported.lacks {
-            if !self.lacks.contains(&lack.reason) {
-                self.lacks.push(lack.reason.clone());
+            match self.of_ranks.iter_mut().find(|(reason, _)| *reason == lack.reason) {
+                Some((_, ranks)) if ranks.contains(&rank) => {}
+                Some((_, ranks)) => ranks.push(rank),
+                None => self.of_ranks.push((lack.reason.clone(), vec![rank])),
             }
         }
     }
@@ -359,13 +363,25 @@ impl Said {
         let n = self.files;
         let s = if n == 1 { "" } else { "s" };
         imported.file = format!("{} and {n} more file{s}", path.display());
+        let doubts = profile.ranks.iter().flat_map(|ranks| ranks.ranks.first());
+        let first = doubts.map(|rank| rank.rank).next().unwrap_or(0);
+        let own = std::mem::take(&mut imported.lacks).into_iter();
+        let mut lacks: Vec<(String, Vec<u32>)> =
+            own.map(|lack| (lack.reason, vec![first])).collect();
+        for (reason, ranks) in self.of_ranks {
+            match lacks.iter_mut().find(|(other, _)| *other == reason) {
+                Some((_, of)) => of.extend(ranks),
+                None => lacks.push((reason, ranks)),
+            }
+        }
+        let lacks = lacks.into_iter();
+        imported.lacks =
+            lacks.map(|(reason, of)| Absent { reason: of_whom(&of, n + 1, reason) }).collect();
         for reason in self.lacks {
             if !imported.lacks.iter().any(|lack| lack.reason == reason) {
                 imported.lacks.push(Absent { reason });
             }
         }
-        let doubts = profile.ranks.iter().flat_map(|ranks| ranks.ranks.first());
-        let first = doubts.map(|rank| rank.rank).next().unwrap_or(0);
         for doubt in &mut imported.doubts {
             *doubt = format!("rank {first}: {doubt}");
         }
@@ -377,6 +393,21 @@ impl Said {
             }
         }
         conditions(imported, n + 1);
+    }
+}
+
+/// The most ranks that a sentence names.
+const MOST_NAMED: usize = 4;
+
+/// What some of the files lack, with their ranks; what all of them lack as it is.
+fn of_whom(ranks: &[u32], all: u64, reason: String) -> String {
+    let named: Vec<String> = ranks.iter().take(MOST_NAMED).map(u32::to_string).collect();
+    let named = named.join(", ");
+    match ranks.len() {
+        n if n as u64 == all => reason,
+        1 => format!("rank {named}: {reason}"),
+        n if n > MOST_NAMED => format!("ranks {named} and {} more: {reason}", n - MOST_NAMED),
+        _ => format!("ranks {named}: {reason}"),
     }
 }
 
