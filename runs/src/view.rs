@@ -174,9 +174,10 @@ fn no_rate(row: &Row) -> String {
         (None, 0, None) => {
             "it was not read: `brickscope ls --read-all` reads all, and `show` this one".to_owned()
         }
-        (None, 0, Some(of)) => of.no_rate.clone().unwrap_or_else(|| {
-            "no pass of it decoded tokens that were counted".to_owned()
-        }),
+        (None, 0, Some(of)) => of
+            .no_rate
+            .clone()
+            .unwrap_or_else(|| "no pass of it decoded tokens that were counted".to_owned()),
     }
 }
 

@@ -56,8 +56,7 @@ pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
     }
     run.device = profile.devices.first().and_then(|device| known(&device.name));
     // A GPU's bandwidth is no host's.
-    run.roof_device =
-        run.device.clone().filter(|_| of_host.is_none() && of_device.is_some());
+    run.roof_device = run.device.clone().filter(|_| of_host.is_none() && of_device.is_some());
     if let Some(of) = profile.imported.as_ref().filter(|of| of.format == LLAMA_BENCH) {
         of_llama_bench(of, run);
     }
