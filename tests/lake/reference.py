@@ -41,6 +41,7 @@ def read(recording):
     run.others_share, run.bandwidth, run.boot, run.is_profiled, run.device = None, None, None, True, None
     run.roof_device = None
     run.speeds, run.passes, run.timed, run.wall, run.conditions = [], [], [], Counter(), None
+    run.idle = Counter()
     files = {}
     for name in ["profile.json", "receipt.json", "bench.json"]:
         path = recording.folder and recording.folder / name
@@ -85,14 +86,20 @@ def of_profile(profile, run):
     sizes = [of_model.get(name) for name in ["architecture", "parameters", "file_bytes"]]
     run.conditions = json.dumps([*sizes, *(of_run.get(name) for name in ["prompt_tokens", "generated_tokens"])])
     if imported:
-        run.engine = (imported["program"] or imported["format"]).split()[0]
+        run.engine = engine_of(imported["program"] or imported["format"])
     if profile.get("other_load"):
         run.others_share = profile["other_load"]["others_ns"] / profile["other_load"]["machine_ns"]
     on_devices = [(device["name"], stream) for device in profile.get("devices", []) for stream in device["streams"]]
+    several = {device["name"] for device in profile.get("devices", []) if len(device["streams"]) > 1}
+    for device in profile.get("devices", []):
+        if device["name"] in several:
+            add_device(device, imported, run)
     for device, of in [(None, profile), *on_devices]:
         phase_of = {}
         for one in of["passes"]:
             phase_of[one["serial"]] = one["phase"]
+            if device in several:
+                continue
             # Of what had no bricks at all, the time in none isn't known.
             if of["totals"]:
                 run.wall[device, one["phase"]] += one["wall_ns"]
@@ -107,6 +114,43 @@ def of_profile(profile, run):
         tokens, wall_ns = (sum(one[of] for one in of_phase) for of in ["tokens", "wall_ns"])
         if tokens:
             add_speed(run, phase, [(tokens, wall_ns)], is_spread_known=False)
+
+
+def engine_of(program):
+    """Without the version, which has digits."""
+    words = program.split()
+    at = next((at for at in range(1, len(words)) if any(c.isdigit() for c in words[at])), len(words))
+    return " ".join(words[:at]).removesuffix("'s profiler")
+
+
+def add_device(device, imported, run):
+    """The passes of a device with several streams: each from its first mark on any of them to its last. What is in no
+    brick there lies in none of any stream."""
+    passes = defaultdict(list)
+    for stream in device["streams"]:
+        for one in stream["passes"]:
+            passes[one["serial"]].append(one)
+    busy = defaultdict(list)
+    for stream in device["streams"]:
+        columns = {name: at for at, name in enumerate(stream["spans"]["columns"])}
+        for row in stream["spans"]["rows"]:
+            if row[columns["pass"]] is not None and row[columns["exclusive_ns"]]:
+                start = row[columns["start_ns"]]
+                busy[row[columns["pass"]]].append((start, start + row[columns["duration_ns"]]))
+    has_bricks = any(stream["totals"] for stream in device["streams"])
+    for serial, of in sorted(passes.items()):
+        first, start = of[0], min(one["start_ns"] for one in of)
+        wall_ns = max(one["start_ns"] + one["wall_ns"] for one in of) - start
+        idle_ns, until = wall_ns, 0
+        for begin, end in sorted(busy[serial]):
+            idle_ns -= max(0, end - max(begin, until))
+            until = max(until, end)
+        if has_bricks:
+            run.wall[device["name"], first["phase"]] += wall_ns
+            run.idle[device["name"], first["phase"]] += idle_ns
+        known = dict(number=serial, phase=first["phase"], device=device["name"], test=None)
+        known["position"] = first["position"] or (None if imported else 0)
+        run.passes.append(SimpleNamespace(**known, wall_ns=wall_ns, is_disturbed=is_disturbed(first["disturbance"])))
 
 
 def is_disturbed(watched):
@@ -420,27 +464,30 @@ def bricks(flags, runs):
     """Each brick's share of the wall time of passes, and what is left of that. `--brick` chooses rows, and leaves
     shares as they are."""
     rows = []
-    wall, rest, has_rest = Counter(), Counter(), defaultdict(list)
+    rest, has_rest = Counter(), defaultdict(list)
     for run in flags.runs(runs):
         for (device, phase), ns in run.wall.items():
             if flags.phase in (None, phase):
-                wall[device, phase] += ns
-                rest[device, phase] += ns
+                rest[device, phase] += run.idle.get((device, phase), ns)
                 has_rest[device, phase].append(run)
     own = [(run, of) for run, of in flags.timed(runs) if of.kind == "brick"]
     for (device, phase, brick), of in grouped(own, lambda of: (of[1].device, of[1].phase, of[1].brick)):
         ns = sum(timed.exclusive_ns for _, timed in of)
-        rest[device, phase] -= ns
+        rest[device, phase] -= sum(timed.exclusive_ns for run, timed in of if (device, phase) not in run.idle)
         calls = [timed.calls for _, timed in of if timed.calls is not None]
         row = dict(phase=phase, device=device, brick=brick, runs=len({id(run) for run, _ in of}))
         rows.append(dict(row, calls=sum(calls) if calls else None, ns=ns))
     for (device, phase), ns in rest.items():
         row = dict(phase=phase, device=device, brick="unattributed", runs=len(has_rest[device, phase]), calls=None)
         rows.append(dict(row, ns=ns))
+    # Where streams overlap, that is more than the time of the passes.
+    whole = Counter()
+    for row in rows:
+        whole[row["device"], row["phase"]] += row["ns"]
     rows = ordered([row for row in rows if flags.brick in (None, row["brick"])], "phase", "device", "-ns", "brick")
     for row in rows:
         ns = row.pop("ns")
-        row.update(seconds=ns / 1e9, percent=100 * ns / wall[row["device"], row["phase"]])
+        row.update(seconds=ns / 1e9, percent=100 * ns / whole[row["device"], row["phase"]])
     return rows
 
 

@@ -13,6 +13,7 @@
 //! # Ok::<(), String>(())
 //! ```
 
+mod of_devices;
 mod of_profile;
 mod of_receipt;
 mod of_requests;
@@ -184,7 +185,10 @@ fn check_tests(profile: &Profile) -> Result<(), String> {
 }
 
 /// By what was measured: what is noted later, such as a trial, leaves it.
-fn run_id(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String, String> {
+fn run_id<'p>(
+    profile: Option<&'p Profile>,
+    receipt: Option<&Receipt>,
+) -> Result<String, String> {
     let hash = match (receipt, profile) {
         (Some(receipt), _) => receipt.canonical_sha256().map_err(|error| error.to_string())?,
         (None, Some(profile)) => {
@@ -199,7 +203,24 @@ fn run_id(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String
                 /// Of a list, which has no passes.
                 #[serde(skip_serializing_if = "Option::is_none")]
                 tests: Option<&'p [brickscope_profile::ImportedTest]>,
+                /// Of another program's file, in which work and layers of devices depend on what it was imported with.
+                #[serde(skip_serializing_if = "Vec::is_empty")]
+                devices: Vec<OnDevice<'p>>,
+                #[serde(skip_serializing_if = "Option::is_none")]
+                graph_layers: Option<&'p brickscope_profile::GraphLayers>,
             }
+            #[derive(Serialize)]
+            struct OnDevice<'p> {
+                name: &'p str,
+                ceilings: &'p Option<brickscope_profile::Ceilings>,
+                totals: Vec<&'p [brickscope_profile::Total]>,
+            }
+            let on_device = |of: &'p brickscope_profile::DeviceProfile| OnDevice {
+                name: &of.name,
+                ceilings: &of.ceilings,
+                totals: of.streams.iter().map(|stream| &*stream.totals).collect(),
+            };
+            let imported = profile.imported.as_ref();
             let list = profile.imported.as_ref().filter(|_| profile.passes.is_empty());
             let measured = Measured {
                 created: &profile.created,
@@ -209,6 +230,8 @@ fn run_id(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String
                 passes: &profile.passes,
                 totals: &profile.totals,
                 tests: list.map(|of| &*of.tests).filter(|tests| !tests.is_empty()),
+                devices: imported.iter().flat_map(|_| &profile.devices).map(on_device).collect(),
+                graph_layers: imported.and_then(|of| of.graph_layers.as_ref()),
             };
             let json = serde_json::to_vec(&measured).map_err(|error| error.to_string())?;
             sha256_hex(&json)
@@ -341,6 +364,72 @@ mod tests {
     }
 
     #[test]
+    fn a_pass_of_a_device_is_one_whatever_streams_ran_it() {
+        use brickscope_profile::{DeviceProfile, DeviceStream, Pass, Phase};
+
+        let pass = |serial: u32, start_ns: u64, wall_ns: u64| Pass {
+            serial,
+            phase: Phase::Decode,
+            lane: 0,
+            tokens: 0,
+            position: 0,
+            start_ns,
+            wall_ns,
+            attributed_ns: 0,
+            unattributed_ns: wall_ns,
+            disturbance: None,
+            is_left_out: false,
+        };
+        let stream = |passes: Vec<Pass>| DeviceStream { passes, ..DeviceStream::default() };
+        let mut profile = Profile::empty(ClockInfo::default());
+        // One stream has the pass from end to end, the other a copy in the middle of it.
+        profile.devices = vec![DeviceProfile {
+            name: "GPU".to_owned(),
+            streams: vec![
+                stream(vec![pass(1, 100, 600), pass(2, 800, 616)]),
+                stream(vec![pass(1, 300, 40), pass(2, 790, 50)]),
+            ],
+            ..DeviceProfile::default()
+        }];
+        let run = rows(Some(&profile), None, &facts()).expect("it has a time");
+        let cells = |column: &str| -> Vec<Value> {
+            let at = PASSES.column(column).expect("a column");
+            run.tables[3].iter().map(|row| row[at].clone()).collect()
+        };
+        assert_eq!(cells("pass"), [1, 2].map(Value::Int));
+        assert_eq!(cells("wall_ns"), [600, 626].map(Value::Int));
+        assert!(run.tables[1].is_empty(), "no stream has bricks: {:?}", run.tables[1]);
+    }
+
+    #[test]
+    fn what_a_file_was_imported_with_makes_another_run_and_its_program_is_an_engine() {
+        use brickscope_profile::{DeviceProfile, Imported};
+
+        let imported = |program: &str, name: &str| {
+            let mut profile = Profile::empty(ClockInfo::default());
+            profile.created = "2026-11-29T10:00:00Z".to_owned();
+            let program = Some(program.to_owned());
+            profile.imported = Some(Imported { program, ..Imported::default() });
+            profile.devices =
+                vec![DeviceProfile { name: name.to_owned(), ..DeviceProfile::default() }];
+            rows(Some(&profile), None, &facts()).expect("it has a time")
+        };
+        let [a, again, b] = ["GPU", "GPU", "another"].map(|name| imported("x", name).run_id);
+        assert!(a == again && a != b);
+        for (program, engine, version) in [
+            ("PyTorch's profiler", "PyTorch", None),
+            ("Nsight Systems 2026.2.1.210", "Nsight Systems", Some("2026.2.1.210")),
+            ("rocprofv3", "rocprofv3", None),
+        ] {
+            let run = imported(program, "GPU");
+            let cell = |name: &str| &run.tables[6][0][RUNS.column(name).expect("a column")];
+            assert_eq!(*cell("engine"), Value::Text(engine.to_owned()));
+            let version = version.map_or(Value::Null, |text| Value::Text(text.to_owned()));
+            assert_eq!(*cell("engine_version"), version, "{program}");
+        }
+    }
+
+    #[test]
     fn a_request_is_a_row_with_null_for_what_nobody_could_know() {
         let mut profile = Profile::empty(ClockInfo::default());
         profile.requests = vec![brickscope_profile::Request {
@@ -351,7 +440,14 @@ mod tests {
             ..Default::default()
         }];
         let facts = Facts { commit: Some("c1".to_owned()), ..facts() };
+        profile.run = Some(brickscope_profile::Run {
+            backend: "a client of a server".to_owned(),
+            ..Default::default()
+        });
         let run = rows(Some(&profile), None, &facts).expect("it has a time");
+        let of_run = |column: &str| &run.tables[6][0][RUNS.column(column).expect("a column")];
+        assert_eq!(*of_run("engine"), Value::Text("a server".to_owned()));
+        assert_eq!((of_run("backend"), of_run("engine_version")), (&Value::Null, &Value::Null));
         let [row] = &run.tables[5][..] else { panic!("{:?}", run.tables[5]) };
         let cell = |column: &str| row[REQUESTS.column(column).expect("a column")].clone();
         for (column, value) in [
