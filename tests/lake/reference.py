@@ -388,9 +388,9 @@ def slowest_machines(flags, runs):
         by_machine = dict(grouped(of, lambda of: of[0].machine))
         if len(by_machine) > 1:
             rates = {machine: median(speed.rate for _, speed in own) for machine, own in by_machine.items()}
-            middle = median(rates.values())
             in_order = sorted(rates, key=lambda machine: (rates[machine], machine))
             middles[done] = in_order[(len(rates) - 1) // 2 : len(rates) // 2 + 1]
+            middle = geometric_mean(rates[machine] for machine in middles[done])
             for machine, own in by_machine.items():
                 beside[machine].append(rates[machine] / middle)
                 by_session = grouped(own, lambda of: of[0].session or of[0].date)
@@ -423,10 +423,19 @@ def slowest_machines(flags, runs):
         low, high = row["low"], row["high"]
         below = sum(other["high"] is not None and low is not None and other["high"] < low for other in rows)
         row["place"] = None if low is None else 1 + below
-        row["than_the_median_machine"] = (
-            "not known: too few sessions" if low is None else "slower" if high < 1 else "faster" if low > 1 else "not distinguishable"
-        )
+        words = "below the median", "above the median"
+        row["interval_is"] = "not known: too few sessions" if low is None else beside_1(low, high, *words)
     return ordered(rows, "speed_beside_median_machine", "machine")
+
+
+def beside_1(low, high, below, above):
+    return below if high < 1 else above if low > 1 else "not distinguishable"
+
+
+def student_99(degrees):
+    """The same for 99 %."""
+    table = {1: 63.66, 2: 9.93, 3: 5.85, 4: 4.61}
+    return table.get(degrees) or (4.04 if degrees < 7 else 3.5 if degrees < 10 else 3.17 if degrees < 20 else 2.85)
 
 
 def student(degrees):
@@ -443,19 +452,36 @@ def regressions(flags, runs):
         if run.commit:
             key = run.machine, run.commit
             first_seen[key] = min(run.created, first_seen.get(key, run.created))
-    steps = defaultdict(list)
+    steps, squares, degrees = defaultdict(list), Counter(), Counter()
     speeds = [of for of in flags.speeds(runs) if of[0].commit]
     for (machine, _), of in grouped(speeds, lambda of: (of[0].machine, work(*of))):
         by_commit = dict(grouped(of, lambda of: of[0].commit))
         commits = sorted(by_commit, key=lambda commit: (first_seen[machine, commit], commit))
         rate = lambda commit: median(speed.rate for _, speed in by_commit[commit])
+        sessions = {}
+        for commit, own in by_commit.items():
+            by_session = grouped(own, lambda of: of[0].session or of[0].date)
+            logs = [fmean(math.log(speed.rate) for _, speed in of) for _, of in by_session]
+            sessions[commit] = len(logs)
+            squares[machine] += sum((log - fmean(logs)) ** 2 for log in logs)
+            degrees[machine] += len(logs) - 1
         for before, commit in zip(commits, commits[1:]):
-            steps[commit, before].append((rate(commit) / rate(before), len(by_commit[commit])))
+            parts = 1 / sessions[commit] + 1 / sessions[before]
+            steps[commit, before].append((rate(commit) / rate(before), len(by_commit[commit]), machine, parts))
+    of_all = sum(squares.values()) / max(1, degrees.total())
+    noise = lambda machine: squares[machine] / degrees[machine] if degrees[machine] else of_all
     rows = []
     for (commit, before), of in steps.items():
-        ratios = [ratio for ratio, _ in of]
-        row = dict(commit=commit, commit_before=before, machines_and_tests=len(of), measurements=sum(n for _, n in of))
-        row["speed_beside_before"] = geometric_mean(ratios)
+        ratios = [ratio for ratio, *_ in of]
+        row = dict(commit=commit, commit_before=before, machines_and_tests=len(of), measurements=sum(n for _, n, *_ in of))
+        speed, low, high, than = geometric_mean(ratios), None, None, "not known: too few sessions"
+        known = sum(degrees[machine] for machine in {machine for _, _, machine, _ in of})
+        if known:
+            error = math.sqrt(sum(noise(machine) * parts for _, _, machine, parts in of)) / len(of)
+            half = error * student_99(known)
+            low, high = speed * math.exp(-half), speed * math.exp(half)
+            than = beside_1(low, high, "slower", "faster")
+        row.update(speed_beside_before=speed, low=low, high=high, than_before=than)
         rows.append(dict(row, worst=min(ratios), best=max(ratios)))
     return ordered(rows, "speed_beside_before", "commit")
 
