@@ -152,7 +152,8 @@ fn shrink(
 ) {
     while width(all, gap) > most {
         let can = |of: &&mut Shown<'_>| {
-            !of.is_number && least_of(of).is_some_and(|fewest| of.width > fewest.max(least(of.name)))
+            let fewest = least_of(of).filter(|_| !of.is_number);
+            fewest.is_some_and(|fewest| of.width > fewest.max(least(of.name)))
         };
         let Some(widest) = all.iter_mut().filter(can).max_by_key(|of| of.width) else { break };
         widest.width -= 1;
