@@ -496,11 +496,9 @@ mod with_parquet {
         }
         // On standard error, whatever the format. The table says already that there are none.
         let no_rows = if form == AnswerForm::Text { "" } else { "no rows: " };
-        if let Some(question) = question.filter(|_| all == 0)
-            && let Some(why) = why_no_rows(&mut lake, question, params)?
-        {
-            tell!("{no_rows}{why}");
-        }
+        let question = question.filter(|_| all == 0);
+        let why = question.map(|of| why_no_rows(&mut lake, of, params)).transpose()?.flatten();
+        why.iter().for_each(|why| tell!("{no_rows}{why}"));
         Ok(())
     }
 
@@ -535,8 +533,7 @@ mod with_parquet {
                 ..Asked::default()
             };
             let why = why_no_rows(&mut lake, "verdict", &asked.params())?;
-            let none = || "no run has what was asked for, a commit and a speed".to_owned();
-            bail!("there is nothing to judge: {}", why.unwrap_or_else(none));
+            bail!("there is nothing to judge: {}", why.unwrap_or_default());
         }
         let mut text = String::new();
         let mut json = Vec::new();

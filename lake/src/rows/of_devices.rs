@@ -23,7 +23,10 @@ pub(super) fn all_streams(device: &DeviceProfile) -> Vec<(Pass, Option<u64>)> {
         pass.is_left_out |= of.is_left_out;
     }
     let busy = device.busy_by_pass(None);
-    let with_rest = |(serial, pass): (u32, Pass)| (pass, busy.get(&serial).map(|busy| busy.idle_ns));
+    let with_rest = |(serial, pass): (u32, Pass)| {
+        let idle_ns = busy.get(&serial).map(|busy| busy.idle_ns);
+        (pass, idle_ns)
+    };
     passes.into_iter().map(with_rest).collect()
 }
 
