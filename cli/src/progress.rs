@@ -48,9 +48,21 @@ fn bar(what: &'static str, total: u64, template: &str) -> ProgressBar {
     // ten times a second, and only between passes.
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10));
     let style = ProgressStyle::with_template(template).expect("the template is a constant");
-    bar.set_style(style.progress_chars("=> "));
-    bar.set_message(what);
+    let bar = bar.with_style(style.progress_chars("=> ")).with_message(what);
+    // Where nobody knows yet how much it will be, 0 of 0 says nothing.
+    if total > 0 {
+        bar.tick();
+    }
     bar
+}
+
+/// Moves a bar to so many of all.
+#[cfg_attr(not(feature = "parquet"), allow(dead_code))]
+pub(crate) fn at(bar: &ProgressBar, done: u64, all: u64) {
+    if all > 0 {
+        bar.set_length(all);
+        bar.set_position(done);
+    }
 }
 
 #[cfg(test)]

@@ -1,79 +1,162 @@
 //! An answer as a table for people: on a terminal as far as it fits there, elsewhere with names as they are.
 
 use crate::engine::{Answer, AnswerColumn};
-use brickscope_analysis::text::{columns, cut, cut_front, fraction, padded, signed, size};
+use brickscope_analysis::text::{
+    columns, cut, cut_front, fraction, padded, signed, size, wrap,
+};
 use brickscope_profile::text::printable_text;
 
-/// The least width to which a column of texts is cut.
+/// The least width to which a column of texts is cut, and that where all others are as narrow as they may be.
 const LEAST: usize = 8;
+const NARROWEST: usize = 4;
 
 /// The digits of a run's id or a hash that tell it from all others that one will see.
 const DIGITS: usize = 12;
 
-/// The table, at most `most` columns wide unless its numbers alone are wider: texts are cut. Without a width they are whole,
-/// as who reads a pipe or a file needs them. Names of columns are broken at `_`. Times, sizes and shares have units.
+/// What names a run or its work, and is the first to be cut: who needs it whole asks for CSV or JSON.
+const NAMES: [&str; 9] = [
+    "work",
+    "engine",
+    "model",
+    "device",
+    "cpu",
+    "run_id",
+    "source",
+    "receipt_sha256",
+    "signed_by",
+];
+
+/// The table, at most `most` columns wide unless its figures alone are wider. What is too wide gets narrower in this order: what
+/// is the same in all rows stands above them, names are cut, sentences are broken at words, and then other texts are cut; but
+/// no verdict and no figure is. Without a width all is whole, as who reads a pipe or a file needs it. Names of columns are
+/// broken at `_`. Times, sizes and shares have units.
 pub fn table(answer: &Answer, most: Option<usize>) -> String {
     if answer.rows.is_empty() {
         return "no rows\n".to_owned();
     }
-    let units: Vec<(&str, Unit)> = answer.columns.iter().map(unit).collect();
-    let mut rows: Vec<Vec<String>> = answer
-        .rows
-        .iter()
-        .map(|row| {
-            let cells = answer.columns.iter().zip(&units).zip(row);
-            cells.map(|((column, (_, unit)), cell)| shown(column, *unit, cell, most)).collect()
-        })
-        .collect();
-    let mut widths: Vec<usize> = (0..answer.columns.len())
-        .map(|at| {
-            let cells = rows.iter().map(|row| columns(&row[at]));
-            cells.chain([least(units[at].0)]).max().unwrap_or_default()
-        })
-        .collect();
-    if let Some(most) = most {
-        shrink(&mut widths, &answer.columns, &units, most);
-        for row in &mut rows {
-            for (cell, width) in row.iter_mut().zip(&widths) {
-                // The end of a path tells it from others.
-                *cell =
-                    if cell.starts_with('/') { cut_front(cell, *width) } else { cut(cell, *width) };
-            }
-        }
-    }
-    let heads: Vec<Vec<String>> =
-        units.iter().zip(&widths).map(|((name, _), width)| head(name, *width)).collect();
-    let height = heads.iter().map(Vec::len).max().unwrap_or_default();
-    let line = |cells: Vec<&str>| {
-        let cells = cells.into_iter().zip(&answer.columns).zip(&widths);
-        let cells = cells.map(|((cell, column), width)| match column.is_number {
-            true => " ".repeat(width.saturating_sub(columns(cell))) + cell,
-            false => padded(cell, *width),
-        });
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
+    let all = answer.columns.iter().enumerate();
+    let mut all: Vec<Shown<'_>> = all.map(|(at, of)| Shown::of(answer, at, of, most)).collect();
     let mut text = String::new();
+    let mut gap = 2;
+    if let Some(most) = most {
+        if width(&all, gap) > most && answer.rows.len() > 1 {
+            text = take_constant(&mut all, most);
+        }
+        shrink(&mut all, gap, most, |of| of.is_name().then_some(LEAST));
+        shrink(&mut all, gap, most, |of| (!of.is_name()).then(|| of.longest_word()));
+        gap = if width(&all, gap) > most { 1 } else { 2 };
+        shrink(&mut all, gap, most, |of| (!of.is_verdict()).then_some(NARROWEST));
+    }
+    let line = |cells: Vec<&str>| {
+        let cells = cells.into_iter().zip(&all).map(|(cell, of)| match of.is_number {
+            true => " ".repeat(of.width.saturating_sub(columns(cell))) + cell,
+            false => padded(cell, of.width),
+        });
+        cells.collect::<Vec<_>>().join(&" ".repeat(gap)).trim_end().to_owned() + "\n"
+    };
+    let heads: Vec<Vec<String>> = all.iter().map(|of| head(of.name, of.width)).collect();
+    let height = heads.iter().map(Vec::len).max().unwrap_or_default();
     for nth in 0..height {
         // The last lines of all names are beside each other.
         let part = |head: &'_ Vec<String>| (nth + head.len()).checked_sub(height);
         let cells = heads.iter().map(|head| part(head).map_or("", |nth| &*head[nth])).collect();
         text.push_str(&line(cells));
     }
-    for row in &rows {
-        text.push_str(&line(row.iter().map(String::as_str).collect()));
+    for row in 0..answer.rows.len() {
+        let cells: Vec<Vec<String>> = all.iter().map(|of| of.lines(row)).collect();
+        let height = cells.iter().map(Vec::len).max().unwrap_or_default();
+        for nth in 0..height {
+            let part = cells.iter().map(|cell| cell.get(nth).map_or("", String::as_str));
+            text.push_str(&line(part.collect()));
+        }
     }
     text
 }
 
-/// Takes columns from the widest text until all is at most `most` wide, or texts are as narrow as they may be.
-fn shrink(widths: &mut [usize], of: &[AnswerColumn], units: &[(&str, Unit)], most: usize) {
-    loop {
-        let all = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
-        let can_shrink =
-            |at: &usize| !of[*at].is_number && widths[*at] > LEAST.max(least(units[*at].0));
-        let widest = (0..widths.len()).filter(can_shrink).max_by_key(|&at| widths[at]);
-        let Some(widest) = widest.filter(|_| all > most) else { break };
-        widths[widest] -= 1;
+/// A column as it is shown.
+struct Shown<'a> {
+    /// For people, without the unit that its cells have.
+    name: &'a str,
+    is_number: bool,
+    cells: Vec<String>,
+    width: usize,
+}
+
+impl<'a> Shown<'a> {
+    fn of(answer: &Answer, at: usize, column: &'a AnswerColumn, most: Option<usize>) -> Self {
+        let (name, unit) = unit(column);
+        let cells = answer.rows.iter().map(|row| shown(column, unit, &row[at], most));
+        let cells: Vec<String> = cells.collect();
+        let width = cells.iter().map(|cell| columns(cell)).chain([least(name)]).max();
+        Self { name, is_number: column.is_number, cells, width: width.unwrap_or_default() }
+    }
+
+    fn is_name(&self) -> bool {
+        NAMES.contains(&self.name)
+    }
+
+    /// Whether it says what the figures mean.
+    fn is_verdict(&self) -> bool {
+        self.name.starts_with("than_") || ["what", "interval_is", "receipt"].contains(&self.name)
+    }
+
+    fn longest_word(&self) -> usize {
+        let words = self.cells.iter().flat_map(|cell| cell.split(' '));
+        words.map(columns).max().unwrap_or_default()
+    }
+
+    /// A cell in lines of its column's width.
+    fn lines(&self, row: usize) -> Vec<String> {
+        let cell = &self.cells[row];
+        if columns(cell) <= self.width {
+            return vec![cell.clone()];
+        }
+        // The end of a path tells it from others.
+        match () {
+            () if cell.starts_with('/') => vec![cut_front(cell, self.width)],
+            () if self.is_name() => vec![cut(cell, self.width)],
+            () => wrap(cell, self.width).iter().map(|line| cut(line, self.width)).collect(),
+        }
+    }
+}
+
+fn width(all: &[Shown<'_>], gap: usize) -> usize {
+    all.iter().map(|of| of.width).sum::<usize>() + gap * all.len().saturating_sub(1)
+}
+
+/// Takes out what is the same in all rows, as lines above them.
+fn take_constant(all: &mut Vec<Shown<'_>>, most: usize) -> String {
+    let is_constant = |of: &Shown<'_>| of.cells.iter().all(|cell| *cell == of.cells[0]);
+    if all.iter().all(is_constant) {
+        return String::new();
+    }
+    let mut text = String::new();
+    all.retain(|of| {
+        let is_same = is_constant(of);
+        if is_same {
+            let label = format!("{}: ", of.name.replace('_', " "));
+            let lines = wrap(&(label + &of.cells[0]), most);
+            lines.iter().for_each(|line| text += &format!("{line}\n"));
+        }
+        !is_same
+    });
+    if text.is_empty() { text } else { text + "\n" }
+}
+
+/// Takes from the widest column of texts that has a least width until all is at most `most` wide, or each has its least.
+fn shrink(
+    all: &mut [Shown<'_>],
+    gap: usize,
+    most: usize,
+    least_of: impl Fn(&Shown<'_>) -> Option<usize>,
+) {
+    while width(all, gap) > most {
+        let can = |of: &&mut Shown<'_>| {
+            let fewest = least_of(of).filter(|_| !of.is_number);
+            fewest.is_some_and(|fewest| of.width > fewest.max(least(of.name)))
+        };
+        let Some(widest) = all.iter_mut().filter(can).max_by_key(|of| of.width) else { break };
+        widest.width -= 1;
     }
 }
 
@@ -112,6 +195,7 @@ fn shown(column: &AnswerColumn, unit: Unit, cell: &Option<String>, most: Option<
         |text: &str| text.len() >= 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match cell {
         None => "-".to_owned(),
+        Some(text) if text.is_empty() => "-".to_owned(),
         Some(text) if column.is_number => measured(text, unit),
         Some(text) if most.is_some() && is_hash(text) => text.chars().take(DIGITS).collect(),
         Some(text) => printable_text(text),
@@ -215,6 +299,65 @@ mod tests {
         let text = table(&answer, Some(80));
         assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn names_are_cut_before_verdicts_and_figures_are() {
+        let names = [
+            ("machine", false),
+            ("commit", false),
+            ("what", false),
+            ("requests", true),
+            ("arrived_per_s", true),
+            ("sessions", true),
+            ("wait_ms", true),
+            ("times_before", true),
+            ("low", true),
+            ("high", true),
+            ("than_before", false),
+            ("work", false),
+        ];
+        let work = "vllm Qwen3-8B bf16 cuda NVIDIA H200, as the client saw them";
+        let row = |commit, what, rate, wait, beside: [&'static str; 3], than| {
+            let [times, low, high] = beside;
+            ["m1", commit, what, "160", rate, "4", wait, times, low, high, than, work]
+        };
+        let rows = [
+            row("old", "first token p50", "22.66", "32.5", ["NULL"; 3], ""),
+            row(
+                "new",
+                "first token p50",
+                "25.07",
+                "32.3",
+                ["0.9956", "0.9865", "1.005"],
+                "not distinguishable",
+            ),
+            row(
+                "new",
+                "between tokens p99",
+                "27.61",
+                "10.9",
+                ["1.8871", "NULL", "NULL"],
+                "not known: too few requests",
+            ),
+        ];
+        let rows: Vec<&[&str]> = rows.iter().map(|row| &row[..]).collect();
+        let text = table(&answer(&names, &rows), Some(80));
+        assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
+        assert!(!text.contains('…') && text.starts_with("machine: m1\n"), "{text}");
+        assert!(text.contains(&format!("work: {work}\n")), "{text}");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        for word in ["distinguishable", "requests", "between", "p99", "0.9865", "new", "-"] {
+            assert!(words.contains(&word), "{word}: {text}");
+        }
+        // With several works it is the name that is cut.
+        let mut several = answer(&names, &rows);
+        for (nth, row) in several.rows.iter_mut().enumerate() {
+            row[11] = Some(format!("{nth} {work}"));
+        }
+        let text = table(&several, Some(80));
+        assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
+        assert!(text.contains('…') && text.contains("distinguishable"), "{text}");
     }
 
     #[test]

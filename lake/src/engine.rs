@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::Host;
 use crate::rows::{ColumnKind, REQUESTS, RUNS, TABLES, Table};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::value::RawValue;
 
 use crate::HIDDEN;
@@ -47,6 +47,12 @@ pub struct AnswerColumn {
     pub is_flag: bool,
 }
 
+/// Why a library can't be loaded; what most loaders say names it already.
+fn cannot_load(library: &Path, error: &anyhow::Error) -> String {
+    let (name, why) = (library.display().to_string(), format!("{error:#}"));
+    if why.contains(&name) { why } else { format!("{name}: {why}") }
+}
+
 impl Engine {
     /// DuckDB's library if there is one, or else its command.
     fn find() -> Result<Self> {
@@ -55,14 +61,14 @@ impl Engine {
             return match is_library(&path) {
                 true => Database::load(&path)
                     .map(|database| Self::Library(Box::new(database)))
-                    .with_context(|| format!("{VARIABLE}: {}", path.display())),
+                    .map_err(|error| anyhow!("{VARIABLE}: {}", cannot_load(&path, &error))),
                 false => Ok(Self::Command(path)),
             };
         }
         let name = libloading::library_filename("duckdb");
         let why = match Database::load(Path::new(&name)) {
             Ok(database) => return Ok(Self::Library(Box::new(database))),
-            Err(error) => error,
+            Err(error) => cannot_load(Path::new(&name), &error),
         };
         let folders = std::env::var_os("PATH").unwrap_or_default();
         let command = std::env::split_paths(&folders).map(|folder| folder.join("duckdb"));
@@ -70,8 +76,7 @@ impl Engine {
             Some(path) => Ok(Self::Command(path)),
             None => bail!(
                 "there is no DuckDB here: `pip install duckdb-cli` or https://duckdb.org/install has its command, and \
-                {VARIABLE}=PATH names the command or the library elsewhere. {}: {why:#}",
-                name.display()
+                {VARIABLE}=PATH names the command or the library elsewhere. {why}"
             ),
         }
     }
@@ -478,4 +483,17 @@ fn files_known(
     }
     sql.push_str(params);
     Ok(sql)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_that_cannot_be_loaded_is_named_once() {
+        let name = Path::new("libduckdb.so");
+        let said = cannot_load(name, &anyhow!("libduckdb.so: cannot open shared object file"));
+        assert_eq!(said, "libduckdb.so: cannot open shared object file");
+        assert_eq!(cannot_load(name, &anyhow!("no such file")), "libduckdb.so: no such file");
+    }
 }

@@ -57,7 +57,7 @@ pub use collect::{About, collect};
 pub use compact::compact;
 pub use engine::{Answer, AnswerColumn, answer, prelude};
 pub use no_rows::why_no_rows;
-pub use order::{of_commit, ordered};
+pub use order::{not_both, of_commit, ordered};
 pub use part::{ALL_DAYS, Days, Each};
 pub use questions::{Asked, QUESTIONS};
 pub use store::Lake;

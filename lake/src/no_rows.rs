@@ -120,7 +120,11 @@ pub fn why_no_rows(lake: &Lake, question: &str, params: &str) -> Result<Option<S
     let condition = match at {
         0 => return Ok(Some("the lake has no runs".to_owned())),
         1..=2 => conditions[at - 1],
-        3 if !table.is_empty() => return Ok(Some(none(lacks(table)))),
+        3 if !table.is_empty() => {
+            let of_requests = table == "speeds" && has_requests(lake, params)?;
+            let instead = if of_requests { ASK_REQUESTS } else { "" };
+            return Ok(Some(none(lacks(table)) + instead));
+        }
         _ => conditions[at - 1 - usize::from(!table.is_empty())],
     };
     let mut said = none(condition.does);
@@ -128,6 +132,14 @@ pub fn why_no_rows(lake: &Lake, question: &str, params: &str) -> Result<Option<S
         said += &format!("; {flag}: the lake has {}", choices(lake, params, has)?);
     }
     Ok(Some(said))
+}
+
+/// What runs of servers' requests have instead of a speed.
+const ASK_REQUESTS: &str = "; `brickscope lake requests` says how long requests of servers waited";
+
+fn has_requests(lake: &Lake, params: &str) -> Result<bool> {
+    let answer = answer(lake, ALL_DAYS, params, "SELECT count(*) AS requests FROM requests")?;
+    Ok(answer.rows.iter().flatten().any(|cell| number(cell.as_deref()) > 0))
 }
 
 /// What runs without rows in a table don't have.

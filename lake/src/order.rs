@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope_analysis::fleet::Observation;
+use brickscope_analysis::fleet::{Fleet, Observation};
 use brickscope_profile::text::{count, printable_text};
 
 use crate::store::Lake;
-use crate::works::LEAST_DIGITS;
+use crate::works::{LEAST_DIGITS, Works};
 
 /// The runs of a commit, which may be abbreviated; `None` if there are none.
 pub fn of_commit(runs: &[Observation], commit: &str) -> Result<Option<Vec<Observation>>> {
@@ -29,6 +29,27 @@ pub fn of_commit(runs: &[Observation], commit: &str) -> Result<Option<Vec<Observ
         }
     };
     Ok(Some(runs.iter().filter(|run| run.commit == name).cloned().collect()))
+}
+
+/// Why no work has runs of both commits: one may be of no run, and then those that are come along.
+#[must_use]
+pub fn not_both(works: &Works, commits: [&str; 2]) -> String {
+    /// More are no help.
+    const MOST: usize = 12;
+    let all: Vec<Observation> = works.values().flatten().cloned().collect();
+    let is_unknown = |commit: &&str| matches!(of_commit(&all, commit), Ok(None));
+    let unknown: Vec<&str> = commits.into_iter().filter(is_unknown).collect();
+    if unknown.is_empty() {
+        return "no work was measured at both commits".to_owned();
+    }
+    let mut older = Fleet::order_by_time(&all);
+    let newest = older.split_off(older.len().saturating_sub(MOST));
+    let more = match older.len() {
+        0 => String::new(),
+        n => format!(", and {}", count(n as u64, "older one")),
+    };
+    let (unknown, newest) = (unknown.join(" or "), newest.join(", "));
+    printable_text(&format!("no run is of commit {unknown}: there are {newest}{more}"))
 }
 
 /// The runs whose commits are in the history of a repository, and these commits in its order. They may be
@@ -85,4 +106,33 @@ pub fn ordered(
         Some(Observation { commit: name.clone(), ..run.clone() })
     });
     Ok((renamed.collect(), order))
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope_analysis::compare::Work;
+
+    use super::*;
+    use crate::works::OfWork;
+
+    #[test]
+    fn an_unknown_commit_is_named_beside_those_that_there_are() {
+        let run = |commit: usize| Observation {
+            machine: "m1".to_owned(),
+            commit: format!("c{commit}"),
+            session: "1".to_owned(),
+            time: commit as i64,
+            value: 1.0,
+        };
+        let work = OfWork { name: "tg128".to_owned(), work: Work::default() };
+        let works = |commits: usize| Works::from([(work.clone(), (0..commits).map(run).collect())]);
+        assert_eq!(
+            not_both(&works(3), ["c1", "c9"]),
+            "no run is of commit c9: there are c0, c1, c2"
+        );
+        assert_eq!(not_both(&works(3), ["c1", "c2"]), "no work was measured at both commits");
+        let many = not_both(&works(14), ["x", "y"]);
+        assert!(many.starts_with("no run is of commit x or y: there are c2, c3"), "{many}");
+        assert!(many.ends_with("c13, and 2 older ones"), "{many}");
+    }
 }

@@ -41,6 +41,7 @@ def read(recording):
     run.others_share, run.bandwidth, run.boot, run.is_profiled, run.device = None, None, None, True, None
     run.roof_device = None
     run.speeds, run.passes, run.timed, run.wall, run.conditions = [], [], [], Counter(), None
+    run.idle = Counter()
     files = {}
     for name in ["profile.json", "receipt.json", "bench.json"]:
         path = recording.folder and recording.folder / name
@@ -92,14 +93,20 @@ def of_profile(profile, run):
     sizes = [of_model.get(name) for name in ["architecture", "parameters", "file_bytes"]]
     run.conditions = json.dumps([*sizes, *(of_run.get(name) for name in ["prompt_tokens", "generated_tokens"])])
     if imported:
-        run.engine = (imported["program"] or imported["format"]).split()[0]
+        run.engine = engine_of(imported["program"] or imported["format"])
     if profile.get("other_load"):
         run.others_share = profile["other_load"]["others_ns"] / profile["other_load"]["machine_ns"]
     on_devices = [(device["name"], stream) for device in profile.get("devices", []) for stream in device["streams"]]
+    several = {device["name"] for device in profile.get("devices", []) if len(device["streams"]) > 1}
+    for device in profile.get("devices", []):
+        if device["name"] in several:
+            add_device(device, imported, run)
     for device, of in [(None, profile), *on_devices]:
         phase_of = {}
         for one in of["passes"]:
             phase_of[one["serial"]] = one["phase"]
+            if device in several:
+                continue
             # Of what had no bricks at all, the time in none isn't known.
             if of["totals"]:
                 run.wall[device, one["phase"]] += one["wall_ns"]
@@ -114,6 +121,43 @@ def of_profile(profile, run):
         tokens, wall_ns = (sum(one[of] for one in of_phase) for of in ["tokens", "wall_ns"])
         if tokens:
             add_speed(run, phase, [(tokens, wall_ns)], is_spread_known=False)
+
+
+def engine_of(program):
+    """Without the version, which has digits."""
+    words = program.split()
+    at = next((at for at in range(1, len(words)) if any(c.isdigit() for c in words[at])), len(words))
+    return " ".join(words[:at]).removesuffix("'s profiler")
+
+
+def add_device(device, imported, run):
+    """The passes of a device with several streams: each from its first mark on any of them to its last. What is in no
+    brick there lies in none of any stream."""
+    passes = defaultdict(list)
+    for stream in device["streams"]:
+        for one in stream["passes"]:
+            passes[one["serial"]].append(one)
+    busy = defaultdict(list)
+    for stream in device["streams"]:
+        columns = {name: at for at, name in enumerate(stream["spans"]["columns"])}
+        for row in stream["spans"]["rows"]:
+            if row[columns["pass"]] is not None and row[columns["exclusive_ns"]]:
+                start = row[columns["start_ns"]]
+                busy[row[columns["pass"]]].append((start, start + row[columns["duration_ns"]]))
+    has_bricks = any(stream["totals"] for stream in device["streams"])
+    for serial, of in sorted(passes.items()):
+        first, start = of[0], min(one["start_ns"] for one in of)
+        wall_ns = max(one["start_ns"] + one["wall_ns"] for one in of) - start
+        idle_ns, until = wall_ns, 0
+        for begin, end in sorted(busy[serial]):
+            idle_ns -= max(0, end - max(begin, until))
+            until = max(until, end)
+        if has_bricks:
+            run.wall[device["name"], first["phase"]] += wall_ns
+            run.idle[device["name"], first["phase"]] += idle_ns
+        known = dict(number=serial, phase=first["phase"], device=device["name"], test=None)
+        known["position"] = first["position"] or (None if imported else 0)
+        run.passes.append(SimpleNamespace(**known, wall_ns=wall_ns, is_disturbed=is_disturbed(first["disturbance"])))
 
 
 def is_disturbed(watched):
@@ -351,9 +395,9 @@ def slowest_machines(flags, runs):
         by_machine = dict(grouped(of, lambda of: of[0].machine))
         if len(by_machine) > 1:
             rates = {machine: median(speed.rate for _, speed in own) for machine, own in by_machine.items()}
-            middle = median(rates.values())
             in_order = sorted(rates, key=lambda machine: (rates[machine], machine))
             middles[done] = in_order[(len(rates) - 1) // 2 : len(rates) // 2 + 1]
+            middle = geometric_mean(rates[machine] for machine in middles[done])
             for machine, own in by_machine.items():
                 beside[machine].append(rates[machine] / middle)
                 by_session = grouped(own, lambda of: of[0].session or of[0].date)
@@ -386,10 +430,19 @@ def slowest_machines(flags, runs):
         low, high = row["low"], row["high"]
         below = sum(other["high"] is not None and low is not None and other["high"] < low for other in rows)
         row["place"] = None if low is None else 1 + below
-        row["than_the_median_machine"] = (
-            "not known: too few sessions" if low is None else "slower" if high < 1 else "faster" if low > 1 else "not distinguishable"
-        )
+        words = "below the median", "above the median"
+        row["interval_is"] = "not known: too few sessions" if low is None else beside_1(low, high, *words)
     return ordered(rows, "speed_beside_median_machine", "machine")
+
+
+def beside_1(low, high, below, above):
+    return below if high < 1 else above if low > 1 else "not distinguishable"
+
+
+def student_99(degrees):
+    """The same for 99 %."""
+    table = {1: 63.66, 2: 9.93, 3: 5.85, 4: 4.61}
+    return table.get(degrees) or (4.04 if degrees < 7 else 3.5 if degrees < 10 else 3.17 if degrees < 20 else 2.85)
 
 
 def student(degrees):
@@ -406,19 +459,36 @@ def regressions(flags, runs):
         if run.commit:
             key = run.machine, run.commit
             first_seen[key] = min(run.created, first_seen.get(key, run.created))
-    steps = defaultdict(list)
+    steps, squares, degrees = defaultdict(list), Counter(), Counter()
     speeds = [of for of in flags.speeds(runs) if of[0].commit]
     for (machine, _), of in grouped(speeds, lambda of: (of[0].machine, work(*of))):
         by_commit = dict(grouped(of, lambda of: of[0].commit))
         commits = sorted(by_commit, key=lambda commit: (first_seen[machine, commit], commit))
         rate = lambda commit: median(speed.rate for _, speed in by_commit[commit])
+        sessions = {}
+        for commit, own in by_commit.items():
+            by_session = grouped(own, lambda of: of[0].session or of[0].date)
+            logs = [fmean(math.log(speed.rate) for _, speed in of) for _, of in by_session]
+            sessions[commit] = len(logs)
+            squares[machine] += sum((log - fmean(logs)) ** 2 for log in logs)
+            degrees[machine] += len(logs) - 1
         for before, commit in zip(commits, commits[1:]):
-            steps[commit, before].append((rate(commit) / rate(before), len(by_commit[commit])))
+            parts = 1 / sessions[commit] + 1 / sessions[before]
+            steps[commit, before].append((rate(commit) / rate(before), len(by_commit[commit]), machine, parts))
+    of_all = sum(squares.values()) / max(1, degrees.total())
+    noise = lambda machine: squares[machine] / degrees[machine] if degrees[machine] else of_all
     rows = []
     for (commit, before), of in steps.items():
-        ratios = [ratio for ratio, _ in of]
-        row = dict(commit=commit, commit_before=before, machines_and_tests=len(of), measurements=sum(n for _, n in of))
-        row["speed_beside_before"] = geometric_mean(ratios)
+        ratios = [ratio for ratio, *_ in of]
+        row = dict(commit=commit, commit_before=before, machines_and_tests=len(of), measurements=sum(n for _, n, *_ in of))
+        speed, low, high, than = geometric_mean(ratios), None, None, "not known: too few sessions"
+        known = sum(degrees[machine] for machine in {machine for _, _, machine, _ in of})
+        if known:
+            error = math.sqrt(sum(noise(machine) * parts for _, _, machine, parts in of)) / len(of)
+            half = error * student_99(known)
+            low, high = speed * math.exp(-half), speed * math.exp(half)
+            than = beside_1(low, high, "slower", "faster")
+        row.update(speed_beside_before=speed, low=low, high=high, than_before=than)
         rows.append(dict(row, worst=min(ratios), best=max(ratios)))
     return ordered(rows, "speed_beside_before", "commit")
 
@@ -427,27 +497,30 @@ def bricks(flags, runs):
     """Each brick's share of the wall time of passes, and what is left of that. `--brick` chooses rows, and leaves
     shares as they are."""
     rows = []
-    wall, rest, has_rest = Counter(), Counter(), defaultdict(list)
+    rest, has_rest = Counter(), defaultdict(list)
     for run in flags.runs(runs):
         for (device, phase), ns in run.wall.items():
             if flags.phase in (None, phase):
-                wall[device, phase] += ns
-                rest[device, phase] += ns
+                rest[device, phase] += run.idle.get((device, phase), ns)
                 has_rest[device, phase].append(run)
     own = [(run, of) for run, of in flags.timed(runs) if of.kind == "brick"]
     for (device, phase, brick), of in grouped(own, lambda of: (of[1].device, of[1].phase, of[1].brick)):
         ns = sum(timed.exclusive_ns for _, timed in of)
-        rest[device, phase] -= ns
+        rest[device, phase] -= sum(timed.exclusive_ns for run, timed in of if (device, phase) not in run.idle)
         calls = [timed.calls for _, timed in of if timed.calls is not None]
         row = dict(phase=phase, device=device, brick=brick, runs=len({id(run) for run, _ in of}))
         rows.append(dict(row, calls=sum(calls) if calls else None, ns=ns))
     for (device, phase), ns in rest.items():
         row = dict(phase=phase, device=device, brick="unattributed", runs=len(has_rest[device, phase]), calls=None)
         rows.append(dict(row, ns=ns))
+    # Where streams overlap, that is more than the time of the passes.
+    whole = Counter()
+    for row in rows:
+        whole[row["device"], row["phase"]] += row["ns"]
     rows = ordered([row for row in rows if flags.brick in (None, row["brick"])], "phase", "device", "-ns", "brick")
     for row in rows:
         ns = row.pop("ns")
-        row.update(seconds=ns / 1e9, percent=100 * ns / wall[row["device"], row["phase"]])
+        row.update(seconds=ns / 1e9, percent=100 * ns / whole[row["device"], row["phase"]])
     return rows
 
 

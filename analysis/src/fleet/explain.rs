@@ -71,7 +71,7 @@ pub struct Wanted {
 pub struct Explanation {
     /// What made it.
     pub cause: Cause,
-    /// The median of the one group's sessions divided by that of the other's.
+    /// The geometric mean of the one group's sessions divided by that of the other's: the product of the three parts.
     pub total: f64,
     /// The commits' part of it; exactly 1 for one commit.
     #[serde(skip_serializing_if = "Part::is_unknown")]
@@ -79,6 +79,12 @@ pub struct Explanation {
     /// The machines' part of it.
     #[serde(skip_serializing_if = "Part::is_unknown")]
     pub machine: Part,
+    /// What neither makes of it: sessions were off what their commits and machines usually do. `None` if the parts are
+    /// unknown.
+    pub sessions: Option<f64>,
+    /// The machines of either group, by name. The machines' part is what the one's differ by from the other's, each as often
+    /// as it has sessions there.
+    pub machines: [Vec<String>; 2],
     /// A sentence.
     pub reason: String,
     /// What to run, if the data can't tell.
@@ -91,7 +97,9 @@ struct Group {
     units: BTreeMap<usize, f64>,
     /// Machine, and commit, of each session; and its time.
     seen: Vec<(usize, usize, i64)>,
+    /// The median of its sessions, and their mean.
     middle: f64,
+    mean: f64,
 }
 
 impl Group {
@@ -117,14 +125,15 @@ impl Fleet {
         after: &[Observation],
     ) -> Result<Explanation, FleetError> {
         let groups = [self.group(before)?, self.group(after)?];
-        let total = groups[1].middle - groups[0].middle;
         let doubt = self.undecidable(&groups);
         if let Some(doubt) = doubt {
             return Ok(Explanation {
                 cause: Cause::Inconclusive,
-                total: ratio_of(total),
+                total: ratio_of(total(&groups)),
                 commit: Part::unknown(1.0),
                 machine: Part::unknown(1.0),
+                sessions: None,
+                machines: self.machines_of(&groups),
                 reason: doubt.said(),
                 wanted: doubt.wanted,
             });
@@ -141,7 +150,15 @@ impl Fleet {
         // What is left of equal weights is rounding.
         commits.retain(|_, weight: &mut f64| weight.abs() > 1e-12);
         units.retain(|_, weight: &mut f64| weight.abs() > 1e-12);
-        Ok(self.verdict(&groups, total, self.commits(&groups, &commits), self.of_machines(&units)))
+        Ok(self.verdict(&groups, self.commits(&groups, &commits), self.of_machines(&units)))
+    }
+
+    /// The names of the machines of each group.
+    fn machines_of(&self, groups: &[Group; 2]) -> [Vec<String>; 2] {
+        groups.each_ref().map(|group| {
+            let own: BTreeSet<usize> = group.seen.iter().map(|(machine, ..)| *machine).collect();
+            own.into_iter().map(|machine| self.model.cells.machines[machine].clone()).collect()
+        })
     }
 
     fn group(&self, runs: &[Observation]) -> Result<Group, FleetError> {
@@ -186,7 +203,9 @@ impl Fleet {
             seen.push((machine, commit, time));
             logs.push(median(&of_session).unwrap_or(0.0));
         }
-        Ok(Group { commits, units, seen, middle: median(&logs).unwrap_or(0.0) })
+        // Commits and machines count by their sessions, too, so that means add up, as medians don't.
+        let mean = logs.iter().sum::<f64>() * each;
+        Ok(Group { commits, units, seen, middle: median(&logs).unwrap_or(0.0), mean })
     }
 
     /// The commits' part.
@@ -237,16 +256,14 @@ impl Fleet {
         Estimate { log: contrast.size, errors: [error; 2] }
     }
 
-    fn verdict(
-        &self,
-        groups: &[Group; 2],
-        total: f64,
-        commit: Estimate,
-        machine: Estimate,
-    ) -> Explanation {
+    fn verdict(&self, groups: &[Group; 2], commit: Estimate, machine: Estimate) -> Explanation {
+        let total = total(groups);
+        // What is left by the commits' and the machines' part, so that all three add up to the whole.
+        let sessions = total - commit.log - machine.log;
         let least = least_log(self.limits.commit);
-        // So near to 1 that it is no cause: below two limits, and below half of what is explained.
-        let near = (2.0 * least).max(total.abs() / 2.0);
+        // So near to 1 that it is no cause: below two limits, and below half of what is explained. An outlier is nothing to
+        // explain, so here the whole is the difference of medians.
+        let near = (2.0 * least).max((groups[1].middle - groups[0].middle).abs() / 2.0);
         // Machines drawn by chance always differ a little on the whole; beside a much larger commit's part that is no cause.
         let least_machine = least.max(commit.log.abs() / 4.0);
         let is_cause =
@@ -254,11 +271,14 @@ impl Fleet {
         let is_none = |of: &Estimate| of.log.abs() + of.half(0.05) < near;
         let is_less = |a: &Estimate, b: &Estimate| a.log.abs() + a.half(0.05) < b.log.abs();
         let percent = |log: f64| format!("{:+.1} %", 100.0 * (ratio_of(log) - 1.0));
-        let parts = format!(
-            "{} by the commit and {} by the machine",
-            percent(commit.log),
-            percent(machine.log)
-        );
+        let [of_commit, of_machine] = [percent(commit.log), percent(machine.log)];
+        let parts = match is_shown(sessions) {
+            false => format!("{of_commit} by the commit and {of_machine} by the machine"),
+            true => format!(
+                "{of_commit} by the commit, {of_machine} by the machine and {} by sessions that were off",
+                percent(sessions)
+            ),
+        };
         let in_all = |rest: &str| format!("{} in all{rest}: {parts}", percent(total));
         let causes = [is_cause(&commit, least), is_cause(&machine, least_machine)];
         let (cause, reason, wanted) = match causes {
@@ -283,9 +303,12 @@ impl Fleet {
                 let run = wanted.as_ref().map_or("more sessions of either".to_owned(), |wanted| {
                     format!("commit {} on machine {}", wanted.commit, wanted.machine)
                 });
-                let reason = format!(
-                    "both parts are uncertain by as much as they are large ({parts}): run {run}"
-                );
+                let what = match [&commit, &machine].map(Estimate::is_none_at_all) {
+                    [false, true] => "the commit's part is uncertain by as much as it is large",
+                    [true, false] => "the machine's part is uncertain by as much as it is large",
+                    _ => "both parts are uncertain by as much as they are large",
+                };
+                let reason = format!("{what} ({parts}): run {run}");
                 (Cause::Inconclusive, reason, wanted)
             }
         };
@@ -298,15 +321,21 @@ impl Fleet {
                 total: ratio_of(total),
                 commit: Part::unknown(ratio_of(commit.log)),
                 machine: Part::unknown(ratio_of(machine.log)),
+                sessions: None,
+                machines: self.machines_of(groups),
                 reason: doubt.said(),
                 wanted: doubt.wanted,
             };
         }
+        let [commit, machine] = [commit.part(), machine.part()];
+        let are_known = commit.is_known() && machine.is_known();
         Explanation {
             cause,
             total: ratio_of(total),
-            commit: commit.part(),
-            machine: machine.part(),
+            commit,
+            machine,
+            sessions: are_known.then(|| ratio_of(sessions)),
+            machines: self.machines_of(groups),
             reason,
             wanted,
         }
@@ -419,6 +448,16 @@ impl Fleet {
     }
 }
 
+/// The difference of two groups: of the means of their sessions.
+fn total(groups: &[Group; 2]) -> f64 {
+    groups[1].mean - groups[0].mean
+}
+
+/// Whether a part with this logarithm is more than 0.0 % where it is printed.
+fn is_shown(log: f64) -> bool {
+    (ratio_of(log) - 1.0).abs() >= 0.000_5
+}
+
 /// A part of a difference: its logarithm, and how well it is known.
 #[derive(Debug, Clone, Copy)]
 struct Estimate {
@@ -436,6 +475,11 @@ impl Estimate {
     /// The same by what sessions vary by.
     fn half_by_sessions(&self, probability: f64) -> f64 {
         half(self.errors[0], probability)
+    }
+
+    /// Whether both sides have the same of it, so that there is nothing to estimate.
+    fn is_none_at_all(&self) -> bool {
+        self.log == 0.0 && self.half(0.05) == 0.0
     }
 
     fn part(&self) -> Part {

@@ -25,7 +25,7 @@
 //! let fleet = Fleet::fit(&runs, &commits, false)?;
 //! assert_eq!(fleet.changes.len(), 1);
 //! assert_eq!(fleet.changes[0].commit, "c5");
-//! assert!(fleet.machines.iter().all(|machine| !machine.slow));
+//! assert!(fleet.machines.iter().all(|machine| machine.slow != Some(true)));
 //!
 //! let of = |commit: &str| -> Vec<Observation> {
 //!     runs.iter().filter(|run| run.commit == commit).cloned().collect()
@@ -189,12 +189,14 @@ impl std::error::Error for FleetError {}
 /// count little.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Spread {
-    /// Between machines; 0 if hardly a machine has two sessions, and then sessions' has it as well.
-    pub machines: f64,
+    /// Between machines; `None` if hardly a machine has two sessions, and then sessions' has it as well.
+    pub machines: Option<f64>,
+    /// The most that it may be, with 90 % confidence: what can't be told from sessions is 0 there, and not here.
+    pub machines_at_most: Option<f64>,
     /// Between sessions of one machine.
     pub sessions: f64,
-    /// Between runs of one session.
-    pub runs: f64,
+    /// Between runs of one session; `None` if no session has two.
+    pub runs: Option<f64>,
 }
 
 /// A commit with runs.
@@ -241,15 +243,18 @@ pub struct MachineLevel {
     /// Its name.
     pub machine: String,
     /// Its level divided by that of the machine in the middle; if it changed, its newest level. Of a machine
-    /// that isn't slow it is drawn towards 1, the more the fewer runs there are of it.
-    pub ratio: f64,
+    /// that isn't slow it is drawn towards 1, the more the fewer runs there are of it. `None` if it can't be told from
+    /// sessions, or there is no other machine.
+    pub ratio: Option<f64>,
     /// The lower end of its 95 % interval.
-    pub low: f64,
+    pub low: Option<f64>,
     /// The upper end.
-    pub high: f64,
+    pub high: Option<f64>,
     /// Whether it is slow: slower than machines of its kind vary by, and by at least the limit; or it became
-    /// slower by that.
-    pub slow: bool,
+    /// slower by that. `None` if that isn't known.
+    pub slow: Option<bool>,
+    /// Why it isn't known. `None` if it is.
+    pub doubt: Option<String>,
     /// When its own level changed, if it did.
     pub since: Option<Since>,
     /// Its sessions.
@@ -282,6 +287,9 @@ pub struct Fleet {
     pub commits: Vec<CommitLevel>,
     /// Where the level changed, oldest first.
     pub changes: Vec<CommitChange>,
+    /// If no commit changed it: the least slow-down that would have been seen, as a part. `None` if commits did, if there is
+    /// only one, or if none would have been seen.
+    pub least_change: Option<f64>,
     /// Machines, by name.
     pub machines: Vec<MachineLevel>,
     /// What the data can't tell at all, one sentence each.
@@ -304,6 +312,17 @@ pub struct Fleet {
 
 /// 95 % of a normal lie within so many standard deviations.
 const WITHIN_95: f64 = 1.959_964;
+
+/// In a smaller fleet hardly a machine is called slow, since nobody knows what machines vary by.
+const FEW_MACHINES: usize = 8;
+
+impl MachineLevel {
+    /// Its ratio with its interval.
+    #[must_use]
+    pub fn level(&self) -> Option<[f64; 3]> {
+        Some([self.ratio?, self.low?, self.high?])
+    }
+}
 
 impl Fleet {
     /// Takes runs apart, given in any order. `order` has the commits, oldest first, and may have more than were
@@ -387,13 +406,10 @@ impl Fleet {
             units = next;
         };
         let mut fleet = Self {
-            spread: Spread {
-                machines: model.sd.machine,
-                sessions: model.sd.session,
-                runs: model.sd.cell.hypot(model.sd.run),
-            },
+            spread: spread_of(&model),
             commits: Vec::new(),
             changes: Vec::new(),
+            least_change: None,
             machines: Vec::new(),
             doubts: Vec::new(),
             is_time,
@@ -410,6 +426,10 @@ impl Fleet {
         fleet.machines = fleet.levels(&slow);
         fleet.commits = fleet.commit_levels();
         fleet.doubts = fleet.all_doubts();
+        fleet.least_change = match fleet.changes.is_empty() {
+            true => fleet.least_seen(),
+            false => None,
+        };
         fleet.steps = steps;
         Ok(fleet)
     }
@@ -432,6 +452,19 @@ impl Fleet {
     #[cfg(feature = "receipt")]
     pub(crate) fn is_connected(&self) -> bool {
         self.groups.parts_once().len() < 2
+    }
+
+    #[cfg(feature = "receipt")]
+    pub(crate) const fn is_time(&self) -> bool {
+        self.is_time
+    }
+
+    /// The least slow-down by a commit that would have got a name, as a part.
+    fn least_seen(&self) -> Option<f64> {
+        let least = steps::least(&self.groups)?.max(least_log(self.limits.commit));
+        // A rate is divided by what a time is multiplied with.
+        let part = if self.is_time { least.exp_m1() } else { -(-least).exp_m1() };
+        part.is_finite().then_some(part)
     }
 
     /// The deviation of the machine in the middle.
@@ -467,6 +500,12 @@ impl Fleet {
         let (model, middle) = (&self.model, self.middle());
         let cells = &model.cells;
         let error = |u: usize| model.error_of(u).sqrt();
+        // It has nothing beside which it could be slow, or to tell machines from sessions.
+        let untold = match cells.machines.len() {
+            1 => Some("there is no other machine"),
+            _ => model.mixed.then_some("hardly a machine has two sessions"),
+        };
+        let least = least_log(self.limits.machine);
         let of = |u: usize| {
             let unit = &model.units[u];
             let (log, half) = (model.machines[u] - middle, WITHIN_95 * error(u));
@@ -488,12 +527,24 @@ impl Fleet {
             let from = model.units[first.unwrap_or(u)].sessions[0];
             let range =
                 cells.sessions[from].cells[0]..cells.sessions[unit.sessions[1] - 1].cells[1];
+            let is_slow = slow[u] || since.is_some_and(|since| since.is_slower);
+            // Above 0 is slower.
+            let off = if self.is_time { log } else { -log };
+            let doubt = match untold {
+                _ if is_slow => None,
+                Some(doubt) => Some(doubt),
+                None if cells.machines.len() >= FEW_MACHINES || off + half < least => None,
+                None if off - half >= least => Some("too few machines tell what is usual"),
+                None => Some("that is too wide an interval to tell"),
+            };
+            let known = |log: f64| untold.is_none().then(|| ratio_of(log));
             MachineLevel {
                 machine: cells.machines[unit.machine].clone(),
-                ratio: ratio_of(log),
-                low: ratio_of(log - half),
-                high: ratio_of(log + half),
-                slow: slow[u] || since.is_some_and(|since| since.is_slower),
+                ratio: known(log),
+                low: known(log - half),
+                high: known(log + half),
+                slow: doubt.is_none().then_some(is_slow),
+                doubt: doubt.map(str::to_owned),
                 since,
                 sessions: (unit.sessions[1] - from) as u64,
                 runs: cells.cells[range].iter().map(|cell| u64::from(cell.runs)).sum(),
@@ -572,6 +623,24 @@ impl Fleet {
             doubts.push(format!("so were {others} more groups of commits and machines"));
         }
         doubts
+    }
+}
+
+/// What runs vary by. What nothing was measured of twice is absent.
+fn spread_of(model: &Model) -> Spread {
+    let cells = &model.cells;
+    let mut of_machine = vec![0_usize; cells.machines.len()];
+    cells.sessions.iter().for_each(|session| of_machine[session.machine] += 1);
+    let repeated = of_machine.iter().filter(|sessions| **sessions > 1).count();
+    let is_known = !model.mixed && of_machine.len() > 1 && (model.sd.machine > 0.0 || repeated > 1);
+    // Runs of several commits in one session tell it, too.
+    let runs: u64 = cells.cells.iter().map(|cell| u64::from(cell.runs)).sum();
+    let has_two = runs > cells.sessions.len() as u64;
+    Spread {
+        machines: is_known.then_some(model.sd.machine),
+        machines_at_most: is_known.then_some(model.most),
+        sessions: model.sd.session,
+        runs: has_two.then(|| model.sd.cell.hypot(model.sd.run)),
     }
 }
 

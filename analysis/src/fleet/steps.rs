@@ -294,6 +294,32 @@ fn half(groups: &Groups, step: &Contrast, fitted: &Fitted) -> f64 {
     fitted.each().map(of).fold(0.0, f64::max)
 }
 
+/// The least step that would have been found where there is none, at the place that shows it best; `None` if no step would
+/// be. Places are as many as are asked in no time: the ends, and some between.
+pub(super) fn least(groups: &Groups) -> Option<f64> {
+    const MOST: usize = 8;
+    let mut least: Option<f64> = None;
+    for part in groups.parts_once() {
+        let of_part = (0..groups.parts.len()).filter(|&commit| groups.parts[commit] == part);
+        let commits: Vec<usize> = of_part.collect();
+        let Some(ways) = commits.len().checked_sub(1).filter(|ways| *ways > 0) else { continue };
+        let each = ways.div_ceil(MOST);
+        for place in (1..=ways).step_by(each).chain([ways]) {
+            let fitted = groups.fitted(part, &[0, commits[place]]);
+            let Some(step) = fitted.steps.first() else { continue };
+            let of = |(shared, variance): (Shared, Variance)| {
+                let (error, degrees) = step.error(groups, shared, variance.or_usual(shared));
+                error * student::quantile(ALPHA / ways as f64, degrees)
+            };
+            let size = fitted.each().map(of).fold(0.0, f64::max);
+            if size.is_finite() {
+                least = Some(least.map_or(size, |least| least.min(size)));
+            }
+        }
+    }
+    least
+}
+
 /// In how many ways `k` of `n` can be chosen.
 fn chosen(n: usize, k: usize) -> f64 {
     (0..k).fold(1.0, |ways, i| ways * (n - i) as f64 / (i + 1) as f64)

@@ -34,57 +34,38 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
     for change in &fleet.changes {
         line(if change.named { "commit" } else { "can't tell" }, commit(change));
     }
-    let is_told = |machine: &&MachineLevel| machine.slow || machine.since.is_some();
+    let is_told = |machine: &&MachineLevel| machine.slow == Some(true) || machine.since.is_some();
     for machine in fleet.machines.iter().filter(is_told) {
         line("machine", self::machine(machine));
     }
-    // In so small a fleet no machine is called slow, since nobody knows what machines vary by.
-    const FEW: usize = 8;
     for machine in fleet.machines.iter().filter(|machine| !is_told(machine)) {
-        if fleet.machines.len() < FEW && machine.high < 0.95 {
-            let beside = beside(
-                machine.ratio,
-                machine.low,
-                machine.high,
-                true,
-                " than the one in the middle",
-            );
+        if let (Some([ratio, low, high]), Some(doubt)) = (machine.level(), &machine.doubt) {
+            let is_slower = (ratio > 1.0) == fleet.is_time();
+            let than = " than the one in the middle";
+            let beside = beside(ratio, low, high, is_slower, than);
             line(
                 "not known",
-                format!(
-                    "whether {} is slow: it is {beside}, but too few machines tell what is usual",
-                    machine.machine
-                ),
+                format!("whether {} is slow: it is {beside}, but {doubt}", machine.machine),
             );
         }
     }
     let nothing =
         fleet.changes.is_empty() && !fleet.machines.iter().any(|machine| is_told(&machine));
     if nothing {
-        // Where nothing can be compared, nothing was looked for.
-        let among = match fleet.is_connected() {
-            true => "",
-            false => " among those that machines can compare",
-        };
-        line("found", format!("no commit that changes the speed{among}, and no slow machine"));
+        line("found", nothing_found(fleet));
     }
     let spread = fleet.spread;
+    let known = |spread: Option<f64>| spread.map_or("not known".to_owned(), fraction);
     line(
         "spread",
         format!(
             "machines {}, sessions of one {}, runs of one session {}",
-            match spread.machines {
-                0.0 if fleet.machines.iter().filter(|machine| machine.sessions > 1).count() < 2 => {
-                    "not known".to_owned()
-                }
-                machines => fraction(machines),
+            match (spread.machines, spread.machines_at_most) {
+                (Some(0.0), Some(most)) if most > 0.0 => format!("less than {}", fraction(most)),
+                (machines, _) => known(machines),
             },
             fraction(spread.sessions),
-            match fleet.machines.iter().any(|machine| machine.runs > machine.sessions) {
-                true => fraction(spread.runs),
-                // One run doesn't vary.
-                false => "not known".to_owned(),
-            }
+            known(spread.runs),
         ),
     );
     for doubt in &fleet.doubts {
@@ -92,6 +73,30 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
             Some(doubt) => line("can't tell", doubt.to_owned()),
             None => line("not known", doubt.clone()),
         }
+    }
+    text
+}
+
+/// That nothing has a name, and how much would have had one.
+fn nothing_found(fleet: &Fleet) -> String {
+    // Where nothing can be compared, nothing was looked for.
+    let among = match fleet.is_connected() {
+        true => "",
+        false => " among those that machines can compare",
+    };
+    let mut text = format!("no commit that changes the speed{among}");
+    if fleet.machines.iter().all(|machine| machine.slow == Some(false)) {
+        text += ", and no slow machine";
+    }
+    // One commit changes nothing.
+    if fleet.commits.len() > 1 {
+        text += &match fleet.least_change {
+            // As 100 %, which is no speed at all.
+            Some(least) if least < 0.999_5 || fleet.is_time() => {
+                format!("; changes below {} wouldn't show", fraction(least))
+            }
+            _ => "; no change would show in so few sessions".to_owned(),
+        };
     }
     text
 }
@@ -115,16 +120,17 @@ fn commit(change: &CommitChange) -> String {
 /// `ci-7: 12 % slower than the machine in the middle (9.8 to 14 %)`
 fn machine(machine: &MachineLevel) -> String {
     let mut text = machine.machine.clone() + ": ";
-    if machine.slow {
+    let slow = machine.level().filter(|_| machine.slow == Some(true));
+    if let Some([ratio, low, high]) = slow {
         let is_slower = true;
         let than = " than the machine in the middle";
-        text += &beside(machine.ratio, machine.low, machine.high, is_slower, than);
+        text += &beside(ratio, low, high, is_slower, than);
     }
     if let Some(since) = &machine.since {
         let time = u64::try_from(since.time).ok();
         let time = time.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
         let day = time.map(|time| time_rfc3339(time).chars().take(10).collect::<String>());
-        text += if machine.slow { "; itself " } else { "itself " };
+        text += if slow.is_some() { "; itself " } else { "itself " };
         text += &beside(since.ratio, since.low, since.high, since.is_slower, " than before");
         text += &format!(" since {}", day.unwrap_or_else(|| "a time before 1970".to_owned()));
     }
@@ -166,13 +172,30 @@ pub fn explanation(explanation: &Explanation, before: &str, after: &str) -> Stri
             line(label, "the same on both sides".to_owned());
         } else if part.is_known() {
             let [ratio, low, high] = [part.ratio, part.low, part.high].map(signed);
-            line(label, format!("{ratio} ({low} to {high})"));
+            let of = if label == "machine" { of_machines(explanation) } else { String::new() };
+            line(label, format!("{ratio} ({low} to {high}){of}"));
         }
+    }
+    // Less than that is 0.0 %.
+    if let Some(sessions) = explanation.sessions.filter(|ratio| (ratio - 1.0).abs() >= 0.000_5) {
+        line("sessions", format!("{} that neither explains", signed(sessions)));
     }
     if let Some(wanted) = &explanation.wanted {
         line("try", format!("run {} on {}: that would tell", wanted.commit, wanted.machine));
     }
     text
+}
+
+/// `: m0 beside m0, m1, m2`: the machines' part is of all sessions of either side, not of a machine in the middle.
+fn of_machines(explanation: &Explanation) -> String {
+    /// More are counted.
+    const MOST: usize = 4;
+    let names = |machines: &[String]| match machines.len() {
+        n if n > MOST => count(n as u64, "machine"),
+        _ => machines.join(", "),
+    };
+    let [before, after] = &explanation.machines;
+    format!(": {} beside {}", names(after), names(before))
 }
 
 /// Whether a commit is slower than those before it, under a line that names the work.

@@ -49,10 +49,8 @@ pub(crate) fn run(args: &CollectArgs) -> Result<()> {
     let lake = Lake::open_or_make(&args.lake, &HOST)?;
     let runs = args.runs.iter().map(|run| named(run)).collect::<Result<Vec<_>>>()?;
     let bar = progress::steps("collecting", runs.len() as u64);
-    let collected = collect(&lake, &runs, &args.about.clone().into(), &mut |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    });
+    let each = &mut |done, all| progress::at(&bar, done, all);
+    let collected = collect(&lake, &runs, &args.about.clone().into(), each);
     bar.finish_and_clear();
     let collected = collected?;
     for (path, reason) in &collected.left_out {

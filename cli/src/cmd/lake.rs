@@ -494,20 +494,18 @@ mod with_parquet {
                 }
             }
         }
-        match question.filter(|_| all == 0) {
-            Some(question) => tell_why(&mut lake, question, params),
-            None => Ok(()),
-        }
+        // On standard error, whatever the format. The table says already that there are none.
+        let no_rows = if form == AnswerForm::Text { "" } else { "no rows: " };
+        let question = question.filter(|_| all == 0);
+        let why = question.map(|of| why_no_rows(&mut lake, of, params)).transpose()?.flatten();
+        why.iter().for_each(|why| tell!("{no_rows}{why}"));
+        Ok(())
     }
 
-    /// Says on standard error why a question has no rows, whatever the format.
-    fn tell_why(lake: &mut Lake, question: &str, params: &str) -> Result<()> {
+    fn why_no_rows(lake: &mut Lake, question: &str, params: &str) -> Result<Option<String>> {
         // What there is to choose from may be of other days.
         refresh(lake, ALL_DAYS)?;
-        if let Some(why) = lake::why_no_rows(lake, question, params)? {
-            tell!("no rows: {why}");
-        }
-        Ok(())
+        lake::why_no_rows(lake, question, params)
     }
 
     fn verdict(args: &VerdictArgs) -> Result<()> {
@@ -534,8 +532,8 @@ mod with_parquet {
                 test: args.test.as_deref().unwrap_or_default(),
                 ..Asked::default()
             };
-            tell_why(&mut lake, "verdict", &asked.params())?;
-            bail!("there is nothing to judge: no run has what was asked for, a commit and a speed");
+            let why = why_no_rows(&mut lake, "verdict", &asked.params())?;
+            bail!("there is nothing to judge: {}", why.unwrap_or_default());
         }
         let mut text = String::new();
         let mut json = Vec::new();
@@ -571,11 +569,11 @@ mod with_parquet {
             };
             json.push(serde_json::json!({ "work": work, "fleet": fleet, "explained": explained }));
         }
-        ensure!(
-            !json.is_empty(),
-            "no work was measured at {}",
-            if args.before.is_some() { "both commits" } else { "a commit of this history" }
-        );
+        match (&args.before, &args.after) {
+            _ if !json.is_empty() => {}
+            (Some(before), Some(after)) => bail!("{}", lake::not_both(&works, [before, after])),
+            _ => bail!("no work was measured at a commit of this history"),
+        }
         if args.json || args.output == VerdictForm::Json {
             return output::print(serde_json::to_string_pretty(&json)? + "\n");
         }
@@ -589,10 +587,7 @@ mod with_parquet {
         let mut lake = Lake::open(&args.lake, &HOST)?;
         let bar = progress::steps("merging", 0);
         let grace = Duration::from_secs(args.grace.saturating_mul(60));
-        let done = lake::compact(&mut lake, grace, &mut |done, all| {
-            bar.set_length(all);
-            bar.set_position(done);
-        });
+        let done = lake::compact(&mut lake, grace, &mut |done, all| progress::at(&bar, done, all));
         bar.finish_and_clear();
         let done = done?;
         if args.json {
@@ -616,10 +611,7 @@ mod with_parquet {
     fn check(args: &CheckArgs) -> Result<()> {
         let mut lake = Lake::open(&args.lake, &HOST)?;
         let bar = progress::steps("checking", 0);
-        let checked = lake::check(&mut lake, &mut |done, all| {
-            bar.set_length(all);
-            bar.set_position(done);
-        });
+        let checked = lake::check(&mut lake, &mut |done, all| progress::at(&bar, done, all));
         bar.finish_and_clear();
         let checked = checked?;
         let faults = checked.faults.len() as u64;

@@ -23,7 +23,7 @@ pub(crate) struct LakeAbout {
     #[arg(long, value_name = "NAME")]
     pub(crate) machine: Option<String>,
 
-    /// The engine's commit. By default the one that the run states, if it does.
+    /// The engine's commit, also of runs that state another. By default the one that the run states, if it does.
     #[arg(long, value_name = "HASH", env = "BRICKSCOPE_COMMIT")]
     pub(crate) commit: Option<String>,
 

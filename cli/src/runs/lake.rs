@@ -31,10 +31,7 @@ fn profile(run: &Path) -> Result<Profile> {
 /// Brings the copy of an object store up to date.
 pub(crate) fn refresh(lake: &mut Lake, days: Days<'_>) -> Result<()> {
     let bar = progress::steps("reading", 0);
-    let refreshed = lake.refresh(days, &mut |done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    });
+    let refreshed = lake.refresh(days, &mut |done, all| progress::at(&bar, done, all));
     bar.finish_and_clear();
     refreshed
 }

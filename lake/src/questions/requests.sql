@@ -8,9 +8,12 @@ WITH asked AS (
 run AS (
   SELECT r.run_id AS run_id, r.machine AS machine, r.commit AS commit, coalesce(r.session, r.date) AS session,
     a.requests AS requests, a.arriving_ns AS arriving_ns,
-    concat(r.engine, ' ', coalesce(r.model, ''), ' ', coalesce(r.quant, ''), ' ', coalesce(r.backend, ''), ' ',
-      coalesce(r.device, ''), ' ', cast(coalesce(r.threads, 0) AS VARCHAR(20)), ' threads, as the ',
-      CASE WHEN a.of_client = 1 THEN 'client' ELSE 'server' END, ' saw them') AS work
+    concat(r.engine, CASE WHEN r.model IS NULL THEN '' ELSE concat(' ', r.model) END,
+      CASE WHEN r.quant IS NULL THEN '' ELSE concat(' ', r.quant) END,
+      CASE WHEN r.backend IS NULL THEN '' ELSE concat(' ', r.backend) END,
+      CASE WHEN r.device IS NULL THEN '' ELSE concat(' ', r.device) END,
+      CASE WHEN r.threads IS NULL THEN '' ELSE concat(' ', cast(r.threads AS VARCHAR(20)), ' threads') END,
+      ', as the ', CASE WHEN a.of_client = 1 THEN 'client' ELSE 'server' END, ' saw them') AS work
   FROM runs r
   JOIN asked a ON a.run_id = r.run_id
   CROSS JOIN params p

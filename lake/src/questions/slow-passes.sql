@@ -1,4 +1,4 @@
--- The slowest passes beside the median of their run and phase, and whether other work disturbed them.
+-- The slowest passes beside the median of their run, phase and device, and whether other work disturbed them.
 WITH placed AS (
   SELECT q.run_id AS run_id, q.phase AS phase, q.pass AS pass, q.wall_ns AS wall_ns,
     q.kv_position AS kv_position, q.is_disturbed AS is_disturbed,

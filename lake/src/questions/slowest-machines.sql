@@ -1,4 +1,4 @@
--- The slowest machines: each one's median speed beside the median machine's, on the same work, with the 95 % interval that its sessions give. Machines of one place are not distinguishable.
+-- The slowest machines: each one's median speed beside the median machine's, on the same work (of two in the middle the geometric mean). The 95 % interval is of what sessions vary by, not of what machines of a kind vary by: whether one is slow, `lake verdict` says. Machines of one place are not distinguishable.
 WITH speed AS (
   SELECT r.machine AS machine, r.run_id AS run_id, coalesce(r.session, r.date) AS session,
     s.tokens_per_second AS rate,
@@ -35,8 +35,9 @@ in_middle AS (
   FROM among
   WHERE 2 * place >= machines AND 2 * place <= machines + 2 AND machines > 1
 ),
+-- The geometric mean of two lies between them as their ratios do, so that these are on either side of 1 in all works.
 middle AS (
-  SELECT work, avg(rate) AS rate
+  SELECT work, exp(avg(ln(rate))) AS rate
   FROM in_middle
   GROUP BY work
 ),
@@ -125,10 +126,10 @@ SELECT
   CASE WHEN max(b.low) IS NULL THEN NULL ELSE 1 + sum(CASE WHEN other.high < b.low THEN 1 ELSE 0 END) END AS place,
   CASE
     WHEN max(b.low) IS NULL THEN 'not known: too few sessions'
-    WHEN max(b.high) < 1 THEN 'slower'
-    WHEN max(b.low) > 1 THEN 'faster'
+    WHEN max(b.high) < 1 THEN 'below the median'
+    WHEN max(b.low) > 1 THEN 'above the median'
     ELSE 'not distinguishable'
-  END AS than_the_median_machine
+  END AS interval_is
 FROM between_ b
 CROSS JOIN between_ other
 GROUP BY b.machine

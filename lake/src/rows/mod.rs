@@ -13,6 +13,7 @@
 //! # Ok::<(), String>(())
 //! ```
 
+mod of_devices;
 mod of_profile;
 mod of_receipt;
 mod of_requests;
@@ -184,7 +185,10 @@ fn check_tests(profile: &Profile) -> Result<(), String> {
 }
 
 /// By what was measured: what is noted later, such as a trial, leaves it.
-fn run_id(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String, String> {
+fn run_id<'p>(
+    profile: Option<&'p Profile>,
+    receipt: Option<&Receipt>,
+) -> Result<String, String> {
     let hash = match (receipt, profile) {
         (Some(receipt), _) => receipt.canonical_sha256().map_err(|error| error.to_string())?,
         (None, Some(profile)) => {
@@ -199,7 +203,24 @@ fn run_id(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String
                 /// Of a list, which has no passes.
                 #[serde(skip_serializing_if = "Option::is_none")]
                 tests: Option<&'p [brickscope_profile::ImportedTest]>,
+                /// Of another program's file, in which work and layers of devices depend on what it was imported with.
+                #[serde(skip_serializing_if = "Vec::is_empty")]
+                devices: Vec<OnDevice<'p>>,
+                #[serde(skip_serializing_if = "Option::is_none")]
+                graph_layers: Option<&'p brickscope_profile::GraphLayers>,
             }
+            #[derive(Serialize)]
+            struct OnDevice<'p> {
+                name: &'p str,
+                ceilings: &'p Option<brickscope_profile::Ceilings>,
+                totals: Vec<&'p [brickscope_profile::Total]>,
+            }
+            let on_device = |of: &'p brickscope_profile::DeviceProfile| OnDevice {
+                name: &of.name,
+                ceilings: &of.ceilings,
+                totals: of.streams.iter().map(|stream| &*stream.totals).collect(),
+            };
+            let imported = profile.imported.as_ref();
             let list = profile.imported.as_ref().filter(|_| profile.passes.is_empty());
             let measured = Measured {
                 created: &profile.created,
@@ -209,6 +230,8 @@ fn run_id(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Result<String
                 passes: &profile.passes,
                 totals: &profile.totals,
                 tests: list.map(|of| &*of.tests).filter(|tests| !tests.is_empty()),
+                devices: imported.iter().flat_map(|_| &profile.devices).map(on_device).collect(),
+                graph_layers: imported.and_then(|of| of.graph_layers.as_ref()),
             };
             let json = serde_json::to_vec(&measured).map_err(|error| error.to_string())?;
             sha256_hex(&json)
@@ -372,7 +395,14 @@ mod tests {
             ..Default::default()
         }];
         let facts = Facts { commit: Some("c1".to_owned()), ..facts() };
+        profile.run = Some(brickscope_profile::Run {
+            backend: "a client of a server".to_owned(),
+            ..Default::default()
+        });
         let run = rows(Some(&profile), None, &facts).expect("it has a time");
+        let of_run = |column: &str| &run.tables[6][0][RUNS.column(column).expect("a column")];
+        assert_eq!(*of_run("engine"), Value::Text("a server".to_owned()));
+        assert_eq!((of_run("backend"), of_run("engine_version")), (&Value::Null, &Value::Null));
         let [row] = &run.tables[5][..] else { panic!("{:?}", run.tables[5]) };
         let cell = |column: &str| row[REQUESTS.column(column).expect("a column")].clone();
         for (column, value) in [

@@ -4,13 +4,20 @@ use std::collections::HashMap;
 
 use brickscope_profile::stats::median;
 use brickscope_profile::{
+<<<<<<< HEAD
     BrickStats, Ceilings, Imported, ImportedTest, NameKind, Phase, PhaseTotal, Profile, Repeated,
     Total,
+=======
+    BrickStats, DeviceProfile, Imported, ImportedTest, NameKind, Pass, Phase, PhaseTotal, Profile,
+    Repeated, Total,
+>>>>>>> bfaf9a793a6263cc7a76735a3c0bcd42cc227486
 };
 
 use super::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
-use super::{Parts, counted, known, tail};
+use super::{Parts, counted, known, of_devices, tail};
 use brickscope_analysis::compare::Work;
+use brickscope_analysis::rate::ByDevice;
+use brickscope_analysis::requests::Requests;
 use brickscope_formats::export::has_begins;
 use brickscope_formats::export::rows::{self, Row, Table};
 
@@ -21,11 +28,16 @@ pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
     run.engine_version = Some(profile.brickscope_version.clone());
     if let Some(of) = &profile.imported {
         let program = of.program.as_deref().unwrap_or(&of.format);
-        let (engine, version) = program.split_once(' ').unwrap_or((program, ""));
-        run.engine = engine.to_owned();
+        let (engine, version) = engine_of(program, of.format == LLAMA_BENCH);
+        run.engine = engine;
         run.engine_version = known(version);
     }
-    if let Some(of) = &profile.run {
+    let is_own = profile.imported.is_none();
+    if is_own && !profile.requests.is_empty() && Requests::of(profile).are_of_client() {
+        // Who asks a server doesn't know what it is: what this program was is no engine.
+        run.engine = "a server".to_owned();
+        run.engine_version = None;
+    } else if let Some(of) = &profile.run {
         run.backend = known(&of.backend);
         run.threads = counted(of.threads.into());
     }
@@ -66,6 +78,19 @@ pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
 }
 
 const LLAMA_BENCH: &str = "llama-bench";
+
+/// The name and the version of a program: `Nsight Systems 2026.2.1`, `PyTorch's profiler`. A version has digits; that of
+/// llama-bench is the commit of its build, which may have none.
+fn engine_of(program: &str, is_llama_bench: bool) -> (String, &str) {
+    let has_digit = |word: &str| word.contains(|c: char| c.is_ascii_digit());
+    let mut spaces = program.match_indices(' ').map(|(at, _)| at);
+    let at = spaces.find(|at| {
+        is_llama_bench || program[at + 1..].split(' ').next().is_some_and(has_digit)
+    });
+    let (name, version) = at.map_or((program, ""), |at| (&program[..at], &program[at + 1..]));
+    // What the profiler of a program saw is that program's.
+    (name.strip_suffix("'s profiler").unwrap_or(name).to_owned(), version)
+}
 
 /// What llama-bench states in its own words.
 fn of_llama_bench(of: &Imported, run: &mut RunRow) {
@@ -218,7 +243,9 @@ fn test(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
 }
 
 fn speed(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
-    SpeedRow {
+    // Where the host only launched, devices say how long it took: as `ls` and `show` have it.
+    let by_device = ByDevice::of(profile, total.phase).filter(|by| by.ns > 0);
+    let on_host = SpeedRow {
         work: Work::of_profile(profile, total.phase).json(),
         test: total.phase.name().to_owned(),
         phase: Some(total.phase.name().to_owned()),
@@ -231,6 +258,16 @@ fn speed(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
         wall_ns: total.wall_ns,
         tokens_per_second: total.tokens_per_second(),
         ..SpeedRow::default()
+    };
+    match by_device {
+        Some(by) => SpeedRow {
+            repetitions: by.passes,
+            tokens: counted(by.tokens),
+            wall_ns: by.ns,
+            tokens_per_second: Some(by.tokens_per_second()),
+            ..on_host
+        },
+        None => on_host,
     }
 }
 
@@ -238,8 +275,9 @@ fn speed(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
 pub(super) fn add(profile: &Profile, parts: &mut Parts) {
     let has_begins = has_begins(profile);
     for table in rows::tables(profile) {
-        let device = table.stream.and_then(|(device, _)| profile.devices.get(device as usize));
-        let device = device.map(|device| device.name.clone());
+        let of = table.stream.and_then(|(device, _)| profile.devices.get(device as usize));
+        let device = of.map(|device| device.name.clone());
+        let is_part = of.is_some_and(of_devices::has_several_streams);
         let nested = Nested::of(profile, table);
         for total in table.totals {
             parts.durations.extend(durations(total, device.as_deref()));
@@ -247,36 +285,75 @@ pub(super) fn add(profile: &Profile, parts: &mut Parts) {
         for total in by_name(table.totals) {
             bricks(&total, &nested, device.as_deref(), &mut parts.bricks);
         }
-        // Of what had no bricks at all, such as a benchmark of another program, the rest isn't known.
-        let has_bricks = !table.totals.is_empty();
-        let rest = table.phases.iter().filter(|_| has_bricks).map(|phase| BrickRow {
-            phase: Some(phase.phase.name().to_owned()),
-            device: device.clone(),
-            kind: "unattributed".to_owned(),
-            exclusive_ns: phase.unattributed_ns,
-            ..BrickRow::default()
-        });
-        parts.bricks.extend(rest);
-        parts.passes.extend(table.passes.iter().map(|pass| PassRow {
-            test: None,
-            device: device.clone(),
-            pass: pass.serial.into(),
-            phase: pass.phase.name().to_owned(),
-            tokens: counted(pass.tokens),
-            // Other programs' files don't all state them.
-            kv_position: (profile.imported.is_none() || pass.position > 0).then_some(pass.position),
-            start_ns: has_begins.then_some(pass.start_ns),
-            wall_ns: pass.wall_ns,
-            unattributed_ns: has_bricks.then_some(pass.unattributed_ns),
-            is_disturbed: pass.disturbance.map(|found| found.is_disturbed()),
-            is_left_out: pass.is_left_out,
-        }));
+        if !is_part {
+            // Of what had no bricks at all, such as a benchmark of another program, the rest isn't known.
+            let has_bricks = !table.totals.is_empty();
+            let rest = table.phases.iter().filter(|_| has_bricks);
+            parts.bricks.extend(
+                rest.map(|of| unattributed(of.phase, device.as_deref(), of.unattributed_ns)),
+            );
+            parts.passes.extend(table.passes.iter().map(|of| {
+                let rest = has_bricks.then_some(of.unattributed_ns);
+                pass(profile, of, device.as_deref(), has_begins, rest)
+            }));
+        }
         let chosen = tail::choose(table.passes, table.spans);
         for row in rows::rows_of(profile, table) {
             if let Some(chosen) = row.pass.and_then(|pass| chosen.get(&pass)) {
                 parts.spans.push(span(&row, device.as_deref(), *chosen));
             }
         }
+    }
+    for device in profile.devices.iter().filter(|of| of_devices::has_several_streams(of)) {
+        add_all_streams(profile, device, has_begins, parts);
+    }
+}
+
+/// The passes of a device over all of its streams, and what none of them filled.
+fn add_all_streams(
+    profile: &Profile,
+    device: &DeviceProfile,
+    has_begins: bool,
+    parts: &mut Parts,
+) {
+    let has_bricks = device.streams.iter().any(|stream| !stream.totals.is_empty());
+    let rest = of_devices::rest(device).into_iter().filter(|_| has_bricks);
+    parts.bricks.extend(rest.map(|(phase, ns)| unattributed(phase, Some(&device.name), ns)));
+    parts.passes.extend(of_devices::all_streams(device).into_iter().map(|(of, rest)| {
+        pass(profile, &of, Some(&device.name), has_begins, rest.filter(|_| has_bricks))
+    }));
+}
+
+fn unattributed(phase: Phase, device: Option<&str>, exclusive_ns: u64) -> BrickRow {
+    BrickRow {
+        phase: Some(phase.name().to_owned()),
+        device: device.map(str::to_owned),
+        kind: "unattributed".to_owned(),
+        exclusive_ns,
+        ..BrickRow::default()
+    }
+}
+
+fn pass(
+    profile: &Profile,
+    pass: &Pass,
+    device: Option<&str>,
+    has_begins: bool,
+    unattributed_ns: Option<u64>,
+) -> PassRow {
+    PassRow {
+        test: None,
+        device: device.map(str::to_owned),
+        pass: pass.serial.into(),
+        phase: pass.phase.name().to_owned(),
+        tokens: counted(pass.tokens),
+        // Other programs' files don't all state them.
+        kv_position: (profile.imported.is_none() || pass.position > 0).then_some(pass.position),
+        start_ns: has_begins.then_some(pass.start_ns),
+        wall_ns: pass.wall_ns,
+        unattributed_ns,
+        is_disturbed: pass.disturbance.map(|found| found.is_disturbed()),
+        is_left_out: pass.is_left_out,
     }
 }
 

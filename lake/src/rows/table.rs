@@ -344,7 +344,7 @@ table! {
         calls: Option<u64>,
         /// From begin to end, summed, in nanoseconds.
         total_ns: Option<u64>,
-        /// The part of it in no nested brick: over the bricks of a phase these and the unattributed time add up to its wall time. 0 for kernels.
+        /// The part of it in no nested brick: over the bricks of a phase these and the unattributed time add up to its wall time, and to more where streams of a device overlap. 0 for kernels.
         exclusive_ns: u64,
         /// The part of `exclusive_ns` that lies in layers; `NULL` if spans were dropped.
         in_layers_ns: Option<u64>,
@@ -400,7 +400,7 @@ table! {
         kv_position: Option<u64>,
         /// When it began, in nanoseconds of the run's clock; `NULL` if unknown, as for receipts.
         start_ns: Option<u64>,
-        /// From begin to end.
+        /// From begin to end; on a device from its first mark on any stream to its last.
         wall_ns: u64,
         /// The part of it in no brick; `NULL` for receipts, and for runs without bricks.
         unattributed_ns: Option<u64>,

@@ -357,7 +357,7 @@ impl Mistakes {
         let found: Vec<&String> = fleet
             .machines
             .iter()
-            .filter(|machine| machine.slow || machine.since.is_some())
+            .filter(|machine| machine.slow == Some(true) || machine.since.is_some())
             .map(|machine| &machine.machine)
             .collect();
         all.machines_missed = truth.slow.iter().filter(|machine| !found.contains(machine)).count();
