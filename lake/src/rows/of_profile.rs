@@ -4,13 +4,8 @@ use std::collections::HashMap;
 
 use brickscope_profile::stats::median;
 use brickscope_profile::{
-<<<<<<< HEAD
-    BrickStats, Ceilings, Imported, ImportedTest, NameKind, Phase, PhaseTotal, Profile, Repeated,
-    Total,
-=======
-    BrickStats, DeviceProfile, Imported, ImportedTest, NameKind, Pass, Phase, PhaseTotal, Profile,
-    Repeated, Total,
->>>>>>> bfaf9a793a6263cc7a76735a3c0bcd42cc227486
+    BrickStats, Ceilings, DeviceProfile, Imported, ImportedTest, NameKind, Pass, Phase, PhaseTotal,
+    Profile, Repeated, Total,
 };
 
 use super::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
