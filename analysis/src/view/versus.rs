@@ -6,7 +6,8 @@ use brickscope_profile::save;
 use brickscope_profile::text::{count, printable, printable_text, screened, screened_lines};
 use serde::Serialize;
 
-use super::comparison::{comparison_headline, doubts, percent, signed, title};
+use super::comparison::{comparison_headline, percent, signed, title};
+use super::doubts::doubts;
 use super::moved::{kernels_in_words, layers_in_words, share_of_it};
 use crate::compare::{
     Change, Counted, Difference, LEAST_PROCESSES, LEVEL, LayerSpread, Moved, MovedLayers, MovedPart,
