@@ -121,8 +121,9 @@ fn parts(doubt: &str) -> Vec<Part<'_>> {
         let shown = all.trim_end_matches('.');
         at = begin + all.len();
         let is_in_word = |c: char| c.is_alphanumeric() || c == '_';
-        let is_apart = !doubt[..begin].ends_with(is_in_word) && !doubt[at..].starts_with(is_in_word);
-        let is_negative = doubt[..begin].ends_with(" -") && begin > text_from + 1;
+        let (before, after) = (&doubt[..begin], &doubt[at..]);
+        let is_apart = !before.ends_with(is_in_word) && !after.starts_with(is_in_word);
+        let is_negative = before.ends_with(" -") && begin > text_from + 1;
         let from = if is_negative { begin - 1 } else { begin };
         let until = begin + shown.len();
         if let (true, Ok(number)) = (is_apart, doubt[from..until].parse::<f64>()) {
