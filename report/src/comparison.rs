@@ -56,8 +56,8 @@ pub(super) fn verdicts(comparison: &Result<Comparison, String>) -> String {
             counted(side.samples, "sample", from(format!("/{field}/samples"))),
             count(side.disturbed, from(format!("/{field}/disturbed")))
         )));
-        for (_, warning) in side.doubts.iter().take(12) {
-            html.push_str(&note(&format!("{letter}: {}", told(warning))));
+        for warning in view::doubts(side).into_iter().take(40) {
+            html.push_str(&note(&format!("{letter}, {}", told(&warning))));
         }
     }
     for (nth, test) in comparison.tests.iter().enumerate().take(24) {
@@ -74,7 +74,16 @@ fn of_test(test: &TestChange, from: &dyn Fn(String) -> From) -> String {
     let most = [test.whole.a_ns, test.whole.b_ns].into_iter().flatten().fold(0.0, f64::max);
     let unit = Unit::of(most as u64);
     let (a, b) = (format!("#A, {}", unit.name), format!("#B, {}", unit.name));
-    let caption = format!("{}: one sample on each side", called(&test.name));
+    // With several processes it is the typical one of these.
+    let caption = format!(
+        "{}: {} on each side",
+        called(&test.name),
+        match test.sample {
+            Sample::Repetition => "a typical repetition",
+            Sample::Pass => "a typical pass",
+            Sample::Token => "a typical token",
+        }
+    );
     let columns = ["Part", &a, &b, "#Change", "#from", "#to", "Verdict"];
     let mut table = Table::of_class("verdicts", &caption, &columns);
     let whole = match test.sample {

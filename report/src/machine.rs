@@ -282,12 +282,15 @@ pub(super) fn receipt(receipt: Option<&Receipt>) -> String {
             let from = from(&format!("/tests/{nth}/aggregates/{field}"));
             value.map_or_else(|| absent("-"), |value| scaled(value, 1.0, "", from))
         };
+        // No rate is below 0: then the repetitions vary too much for Student's t.
+        let holds = of.low_ts.is_some_and(|low| low > 0.0);
+        let end = |value: Option<f64>| value.filter(|_| holds);
         table.row(&[
             &said(&test.name),
             &count(of.samples, from(&format!("/tests/{nth}/aggregates/samples"))),
             &rate(of.avg_ts, "avg_ts"),
-            &rate(of.low_ts, "low_ts"),
-            &rate(of.high_ts, "high_ts"),
+            &rate(end(of.low_ts), "low_ts"),
+            &rate(end(of.high_ts), "high_ts"),
             &rate(of.stddev_ts, "stddev_ts"),
         ]);
     }

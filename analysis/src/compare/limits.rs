@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use brickscope_profile::Histogram;
-use brickscope_profile::stats::student;
+use brickscope_profile::stats::{median, student};
 use brickscope_profile::text::printable;
+use brickscope_profile::{Histogram, Phase};
 use serde::Serialize;
 
-use super::{LEAST_PROCESSES, Outcome};
+use super::{LEAST_PROCESSES, Outcome, Process, Test};
 use crate::receipt::{Receipt, v1};
 
 /// What the decode test at the least depth has to reach.
@@ -44,20 +44,46 @@ impl Limit {
     /// Holds the receipts of a set's processes against the limit.
     #[must_use]
     pub fn hold(self, receipts: &[Receipt]) -> Held {
+        self.held(receipts.len(), receipts.iter().map(|receipt| self.of(receipt)).collect())
+    }
+
+    /// Holds processes without a receipt against it, such as files of llama-bench.
+    #[must_use]
+    pub fn hold_processes(self, processes: &[Process]) -> Held {
+        let figures = processes.iter().map(|process| self.of_process(process)).collect();
+        self.held(processes.len(), figures)
+    }
+
+    fn held(self, processes: usize, figures: Result<Vec<(&str, f64)>, String>) -> Held {
         let mut held = Held {
             limit: self,
             test: String::new(),
             figure: None,
             interval: None,
-            processes: receipts.len(),
+            processes,
             undecided: None,
             outcome: Outcome::Inconclusive,
         };
-        held.undecided = match receipts.iter().map(|receipt| self.of(receipt)).collect() {
+        held.undecided = match figures {
             Ok(figures) => held.decide(figures),
             Err(why) => Some(why),
         };
         held
+    }
+
+    fn of_process(self, process: &Process) -> Result<(&str, f64), String> {
+        let test = decode_test(process).ok_or("a process has no decode test with times")?;
+        match self {
+            Self::Throughput(_) => {
+                let rate = |&ns: &u64| test.tokens as f64 * 1e9 / ns.max(1) as f64;
+                let rates: Vec<f64> = test.wall_ns.iter().map(rate).collect();
+                let median = median(&rates).ok_or("a process has no measured repetition")?;
+                Ok((&test.name, median))
+            }
+            Self::P99(_) => Err("a p99 takes the times of single tokens, which only receipts of \
+                 `brickscope benchmark` have"
+                .to_owned()),
+        }
     }
 
     /// The figure of one process, or why there is none.
@@ -93,6 +119,22 @@ impl Limit {
             Self::Throughput(value) | Self::P99(value) => value,
         }
     }
+}
+
+/// The decode test at the least depth of a process without a receipt.
+#[must_use]
+pub fn decode_test(process: &Process) -> Option<&Test> {
+    // A test of a list has no phase, but the name that llama-bench gives it: `tg128 @ d512`.
+    let is_decode = |test: &&Test| {
+        test.phase == Some(Phase::Decode) || (test.phase.is_none() && test.name.starts_with("tg"))
+    };
+    let depth = |test: &&Test| -> u64 {
+        let depth = test.name.split_once("@ d").map(|(_, depth)| depth);
+        let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
+        depth.and_then(|text| digits(text).parse().ok()).unwrap_or(0)
+    };
+    let timed = process.tests.iter().filter(|test| test.tokens > 0 && !test.wall_ns.is_empty());
+    timed.filter(is_decode).min_by_key(depth)
 }
 
 impl Held {
@@ -229,6 +271,37 @@ mod tests {
         assert_eq!(held.outcome, Outcome::Inconclusive);
         assert!(held.to_string().starts_with("decode: n/a tokens/s"), "{held}");
         assert_eq!(Limit::Throughput(1.0).hold(&[]).outcome, Outcome::Inconclusive);
+    }
+
+    #[test]
+    fn files_of_llama_bench_are_held_by_their_decode_test_at_the_least_depth() {
+        let test = |name: &str, phase: Option<Phase>, wall_ns: u64| Test {
+            name: name.to_owned(),
+            phase,
+            tokens: 100,
+            wall_ns: vec![wall_ns, wall_ns, 9 * wall_ns],
+            ..Test::default()
+        };
+        let process = |rate: f64| Process {
+            tests: vec![
+                test("pp512", None, 1),
+                test("tg100 @ d512", None, 1),
+                test("tg100", None, (1e11 / rate) as u64),
+            ],
+            ..Process::default()
+        };
+        let five = FIVE.map(process);
+        let held = Limit::Throughput(98.0).hold_processes(&five);
+        assert_eq!(held.outcome, Outcome::Pass);
+        assert!(held.to_string().starts_with("tg100: 100.00 tokens/s (95 % 98.04"), "{held}");
+        let held = Limit::P99(98.0).hold_processes(&five);
+        assert_eq!(held.outcome, Outcome::Inconclusive);
+        assert!(held.to_string().contains("times of single tokens"), "{held}");
+        let prompts = Process {
+            tests: vec![test("prefill", Some(Phase::Prefill), 1)],
+            ..Process::default()
+        };
+        assert_eq!(Limit::Throughput(1.0).hold_processes(&[prompts]).figure, None);
     }
 
     #[test]

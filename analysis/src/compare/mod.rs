@@ -89,7 +89,7 @@ pub use self::environment::{Difference, Fact, Weight};
 pub use self::from_profile::UnusableProfile;
 pub use self::inside::{Inside, KernelSum, LayerCell};
 #[cfg(feature = "receipt")]
-pub use self::limits::{Held, Limit};
+pub use self::limits::{Held, Limit, decode_test};
 pub use self::moved::{
     Moved, Versus, look_after, of_most_tokens, pass_ns, until_next_look, versus,
 };

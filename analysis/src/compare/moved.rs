@@ -45,8 +45,11 @@ pub struct Moved {
     pub a_ns: f64,
     /// The same of B.
     pub b_ns: f64,
+    /// What a pass typically takes on either side: the geometric mean of its processes. The ratio of the two is the change
+    /// of the whole in the comparison, on which a few long runs don't weigh as they do on `a_ns` and `b_ns`.
+    pub typical_ns: [f64; 2],
     /// The 95 % interval of `b_ns − a_ns`, by Student's t of the pairs' differences, and from 20 pairs on of
-    /// these winsorised; `None` of one pair.
+    /// these winsorised; `None` of fewer than five pairs.
     pub interval_ns: Option<[f64; 2]>,
     /// The bricks, and the time in no brick: those that moved most first. They add up to the whole.
     pub parts: Vec<MovedPart>,
@@ -66,6 +69,14 @@ impl Moved {
     #[must_use]
     pub fn moved_ns(&self) -> f64 {
         self.b_ns - self.a_ns
+    }
+
+    /// Whether the ratio of the plain means is another one than that of the [typical times](Self::typical_ns), by more than
+    /// a hundredth: it is told, where both are on a screen.
+    #[must_use]
+    pub fn means_differ(&self) -> bool {
+        let [a, b] = self.typical_ns;
+        (self.b_ns * a / (self.a_ns * b).max(1.0)).ln().abs() > 0.01
     }
 
     /// Which part of that so much is; 0 if nothing moved.
@@ -122,7 +133,14 @@ pub fn versus(a: &Side, b: &Side, look: u32, threshold: f64) -> Result<Versus, C
     };
     let of = |test: &TestChange| {
         let is_moved = matches!(test.whole.verdict, Verdict::Slower | Verdict::Faster);
-        moved(&test.name, &middle, &pairs, counted, is_moved)
+        let mut moved = moved(&test.name, &middle, &pairs, counted, is_moved);
+        // Sides that aren't paired are compared by the mean of each.
+        if let (Pairing::Unpaired { .. }, Some(a), Some(b)) =
+            (&comparison.pairing, test.whole.a_ns, test.whole.b_ns)
+        {
+            moved.typical_ns = [a, b];
+        }
+        moved
     };
     let moved = comparison.tests.iter().map(of).collect();
     Ok(Versus { comparison, counted, moved })
@@ -271,7 +289,7 @@ fn moved(
     counted: Counted,
     is_moved: bool,
 ) -> Moved {
-    let pairs = Pairs::of(name, sides, pairs);
+    let mut pairs = Pairs::of(name, sides, pairs);
     let mut names: Vec<&str> = Vec::new();
     for brick in pairs.tests().flat_map(|test| &test.bricks) {
         if !names.contains(&&*brick.name) {
@@ -281,9 +299,12 @@ fn moved(
     if pairs.tests().all(|test| !test.unattributed_ns.is_empty()) {
         names.push(UNATTRIBUTED);
     }
+    let whole = pairs.part(name, &|nth, side| Some(wall(pairs.test(nth, side))));
+    if !is_moved {
+        pairs.share_among(names.len());
+    }
     let part = |name: &str| pairs.part(name, &|nth, side| in_brick(pairs.test(nth, side), name));
     let mut parts: Vec<MovedPart> = names.into_iter().map(part).collect();
-    let whole = pairs.part(name, &|nth, side| Some(wall(pairs.test(nth, side))));
     let [a_ns, b_ns] = [whole.a_ns, whole.b_ns].map(|ns| ns.unwrap_or(0.0));
     let sum = |of: fn(&MovedPart) -> Option<f64>| parts.iter().filter_map(of).sum::<f64>();
     let more = [a_ns - sum(|part| part.a_ns), b_ns - sum(|part| part.b_ns)];
@@ -308,6 +329,7 @@ fn moved(
         test: name.to_owned(),
         a_ns,
         b_ns,
+        typical_ns: [0, 1].map(|side| pairs.typical(side)),
         interval_ns: whole.interval_ns,
         parts,
         layers,
@@ -467,6 +489,84 @@ mod tests {
                 held += usize::from(feed.name == "Feed" && low <= truth && truth <= high);
             }
             assert!((180..=198).contains(&held), "{held} of 200 of {pairs} pairs");
+        }
+    }
+
+    /// Equal sides of one pass a process, of which in each second process another program takes a hundred times the pass from
+    /// one of eight bricks: the whole is too noisy to tell, and so is each brick.
+    fn interrupted(pairs: u64, random: &mut SplitMix64) -> [Side; 2] {
+        let mut process = |place: u64| {
+            let mut ns: Vec<u64> = (0..8).map(|_| 10_000 + random.bits() % 200).collect();
+            if random.bits() & 1 == 0 {
+                ns[(random.bits() % 8) as usize] += 4_000_000 + random.bits() % 4_000_000;
+            }
+            let test = Test {
+                name: "prefill".to_owned(),
+                wall_ns: vec![ns.iter().sum()],
+                unattributed_ns: vec![0],
+                bricks: (0..8)
+                    .map(|nth| Brick {
+                        name: format!("Brick{nth}"),
+                        ns: vec![ns[nth]],
+                        ..Brick::default()
+                    })
+                    .collect(),
+                ..Test::default()
+            };
+            Process {
+                turns: vec![Turn { among: "here".to_owned(), place }],
+                tests: vec![test],
+                ..Process::default()
+            }
+        };
+        let mut sides = [Side::default(), Side::default()];
+        for pair in 0..pairs {
+            let a_first = pair % 2;
+            sides[0].processes.push(process(2 * pair + a_first));
+            sides[1].processes.push(process(2 * pair + 1 - a_first));
+        }
+        sides
+    }
+
+    #[test]
+    fn a_brick_of_equal_sides_that_are_interrupted_does_not_seem_to_move() {
+        for pairs in [10, 40] {
+            let (mut random, mut missed) = (SplitMix64(5), 0);
+            for _ in 0..100 {
+                let [a, b] = interrupted(pairs, &mut random);
+                let found = versus(&a, &b, 1, 0.03).expect("compared");
+                let has_moved = |of: &MovedPart| {
+                    of.interval_ns.is_some_and(|[low, high]| low > 0.0 || high < 0.0)
+                };
+                missed += usize::from(found.moved[0].parts.iter().any(has_moved));
+            }
+            // 5 of 100, and what luck adds.
+            assert!(missed <= 12, "{missed} of 100 of {pairs} pairs");
+        }
+    }
+
+    #[test]
+    fn few_pairs_have_no_interval() {
+        let [a, b] = sides(4, 1.2, 6);
+        let found = versus(&a, &b, 1, 0.03).expect("compared");
+        assert_eq!(found.moved[0].interval_ns, None);
+        assert!(found.moved[0].parts.iter().all(|part| part.interval_ns.is_none()));
+    }
+
+    #[test]
+    fn the_typical_times_have_the_ratio_of_the_verdict() {
+        for pairs in [1, 7, 26] {
+            let [mut a, b] = sides(pairs, 1.1, 7);
+            // One run that took thirty times as long.
+            for ns in &mut a.processes[0].tests[0].wall_ns {
+                *ns *= 30;
+            }
+            let found = versus(&a, &b, 1, 0.03).expect("compared");
+            let (whole, [a_ns, b_ns]) =
+                (&found.comparison.tests[0].whole, found.moved[0].typical_ns);
+            let change = whole.change.or_else(|| Some(whole.b_ns? / whole.a_ns? - 1.0));
+            let off = change.expect("both took time") - (b_ns / a_ns - 1.0);
+            assert!(off.abs() < 1e-9, "{pairs} pairs: {whole:?}, {a_ns} {b_ns}");
         }
     }
 

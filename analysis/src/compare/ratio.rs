@@ -493,10 +493,40 @@ impl Trimmed {
     }
 }
 
-/// Half of the interval of the trimmed mean of some values, which misses it with probability `missed`. `None` of one value.
-pub(super) fn half_interval(values: &[f64], cut: usize, missed: f64) -> Option<f64> {
-    let Trimmed { error, degrees, .. } = Trimmed::cut(values, cut)?;
-    Some(if error > 0.0 { student::quantile(missed, degrees) * error } else { 0.0 })
+/// Half of an interval of a mean, which misses it with probability `missed`: of those values whose `keys`, in ascending
+/// order, are not among the `cut` ones at either end. `None` below five, and where a value isn't a number.
+///
+/// Trimming by the keys leaves all outliers in that a value has of its own: a brick that was interrupted in a pair of which
+/// other bricks were, too. So their own ends must not be winsorised. As with Yuen's error, what was cut counts as if it were
+/// where the others end; of values that are where the line through the kept ones is at the last key that was kept.
+pub(super) fn half_interval_beside(
+    keys: &[f64],
+    values: &[f64],
+    cut: usize,
+    missed: f64,
+) -> Option<f64> {
+    let n = values.len();
+    if n < MIN_PROCESSES || keys.len() != n {
+        return None;
+    }
+    let (kept_keys, kept) = (&keys[cut..n - cut], &values[cut..n - cut]);
+    let count = kept.len() as f64;
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / count;
+    let (key, middle) = (mean(kept_keys), mean(kept));
+    let spread: f64 = kept_keys.iter().map(|of| (of - key) * (of - key)).sum();
+    let products: f64 =
+        kept_keys.iter().zip(kept).map(|(of, value)| (of - key) * (value - middle)).sum();
+    let slope = if spread > 0.0 { products / spread } else { 0.0 };
+    let ends: f64 = [kept_keys.first()?, kept_keys.last()?]
+        .map(|end| slope * (end - key))
+        .iter()
+        .map(|off| off * off)
+        .sum();
+    let squares: f64 = kept.iter().map(|value| (value - middle) * (value - middle)).sum();
+    let degrees = count - 1.0;
+    let error = ((squares + cut as f64 * ends) / (count * degrees)).sqrt();
+    let half = if error > 0.0 { student::quantile(missed, degrees) * error } else { 0.0 };
+    half.is_finite().then_some(half)
 }
 
 /// The typical logarithm of a side and, from two processes on, its 95 % interval.

@@ -100,6 +100,15 @@ pub(super) fn order(a: &Side, b: &Side) -> Order {
         }
     }
     order.sort_unstable();
+    // Where one side was over before the other began, it doesn't matter which of its own processes came first.
+    let changes: Vec<bool> = order
+        .windows(2)
+        .filter(|two| two[0].1 != two[1].1)
+        .map(|two| two[0].0 != two[1].0)
+        .collect();
+    if changes == [true] && order.len() > 2 {
+        return unpaired("the sides did not run in turns");
+    }
     if order.windows(2).any(|two| two[0].0 == two[1].0) {
         return unpaired("the order in which they ran is unknown");
     }
@@ -223,6 +232,20 @@ mod tests {
         assert!(reason(process(x()), process(y())).contains("no set and no boot in common"));
         assert!(reason(process(x()), process(x())).contains("the order in which they ran"));
         assert!(reason(process(x()), process(vec![])).contains("no set and no boot in common"));
+        // Of receipts of one second it is known that none of B ran before the last of A.
+        let places = |places: &[u64]| Side {
+            name: String::new(),
+            processes: places.iter().map(|&place| process(vec![turn("boot", place)])).collect(),
+        };
+        let why = |a: &[u64], b: &[u64]| match order(&places(a), &places(b)).pairing {
+            Pairing::Unpaired { reason } => reason,
+            paired => panic!("{paired:?}"),
+        };
+        for (a, b) in [([1, 2, 3], [4, 5, 5]), ([5, 5, 6], [1, 1, 1])] {
+            assert_eq!(why(&a, &b), "the sides did not run in turns", "{a:?} {b:?}");
+        }
+        assert!(why(&[1, 2, 3], &[3, 4, 5]).contains("the order in which they ran"));
+        assert!(why(&[1, 3, 3], &[2, 4, 5]).contains("the order in which they ran"));
         // The second order is one that both are in.
         let [a, b] = [["x", "boot"], ["y", "boot"]].map(|among| {
             side(process(among.iter().zip(1..).map(|(among, i)| turn(among, i)).collect()))

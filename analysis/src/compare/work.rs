@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use brickscope_profile::{ImportedTest, Phase, Profile};
 
 use super::environment::is_default;
-use super::{Fact, Weight, from_profile};
+use super::{Fact, Process, Test, Weight, from_profile};
 #[cfg(feature = "receipt")]
 use crate::receipt::{Receipt, v1};
 
@@ -35,6 +35,12 @@ impl Work {
         let mut facts = super::from_receipt::facts(receipt);
         facts.retain(|fact| fact.name != super::from_receipt::TESTS);
         Self::of(&facts, &super::from_receipt::facts_of_test(test))
+    }
+
+    /// The work of a test of a process.
+    #[must_use]
+    pub fn of_process(process: &Process, test: &Test) -> Self {
+        Self::of(&process.facts, &test.facts)
     }
 
     fn of(of_process: &[Fact], of_test: &[Fact]) -> Self {

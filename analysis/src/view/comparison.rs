@@ -12,6 +12,7 @@ use crate::compare::{
     Change, Compared, Comparison, LEAST_PROCESSES, Outcome, Pairing, TestChange, Verdict,
 };
 use crate::text::{markdown, wrap};
+use crate::view::doubts::doubts;
 use crate::view::ranks_compared;
 use crate::words::digits;
 
@@ -402,19 +403,6 @@ fn of_other_programs(comparison: &Comparison) -> Option<String> {
         false => "No kernel is in both".to_owned(),
     };
     Some(format!("{common}: these are other programs or models"))
-}
-
-/// What makes the figures of a side doubtful, each once: twenty processes may have the same doubt.
-pub(super) fn doubts(side: &Compared) -> Vec<String> {
-    let mut doubts: Vec<(&str, usize)> = Vec::new();
-    for (_, doubt) in &side.doubts {
-        match doubts.iter_mut().find(|(known, _)| known == doubt) {
-            Some((_, times)) => *times += 1,
-            None => doubts.push((doubt, 1)),
-        }
-    }
-    let told = doubts.into_iter();
-    told.map(|(doubt, times)| format!("{}: {}", processes(times), printable_text(doubt))).collect()
 }
 
 fn processes(n: usize) -> String {

@@ -8,6 +8,7 @@ pub mod bisect;
 mod by_the_file;
 mod comparison;
 mod device;
+mod doubts;
 mod experts;
 mod explain;
 mod findings;
@@ -55,6 +56,7 @@ pub use self::comparison::{
     comparison, comparison_bmf, comparison_headline, comparison_json, comparison_markdown,
 };
 pub use self::device::{busy_in_words, serialised_notes};
+pub use self::doubts::{Doubt, doubts, folded};
 pub use self::explain::{explain, explain_json, words};
 pub use self::findings::{findings, findings_of, nothing, test_command};
 #[cfg(feature = "receipt")]

@@ -6,11 +6,12 @@ use brickscope_profile::save;
 use brickscope_profile::text::{count, printable, printable_text, screened, screened_lines};
 use serde::Serialize;
 
-use super::comparison::{comparison_headline, doubts, percent, signed, title};
+use super::comparison::{comparison_headline, percent, signed, title};
+use super::doubts::doubts;
 use super::moved::{kernels_in_words, layers_in_words, share_of_it};
 use crate::compare::{
-    Change, Counted, Difference, LEVEL, LayerSpread, Moved, MovedLayers, MovedPart, Outcome,
-    Sample, TestChange, Verdict, Versus,
+    Change, Counted, Difference, LEAST_PROCESSES, LEVEL, LayerSpread, Moved, MovedLayers, MovedPart,
+    Outcome, Sample, TestChange, Verdict, Versus,
 };
 use crate::text::{WIDTH, cut, labelled, markdown, padded, wrap};
 use crate::words::{change_of, digits, time};
@@ -48,9 +49,9 @@ pub fn versus(versus: &Versus, ran: &Circumstances) -> String {
     }
     let _ = writeln!(out, "\n{:20}{:>13}{:>13}  B takes", "", "A", "B");
     for (test, moved) in versus.tests() {
-        let [a, b] = [moved.a_ns, moved.b_ns].map(|ns| pace(test, ns));
+        let [a, b] = moved.typical_ns.map(|ns| pace(test, ns));
         let name = cut(&title(test), 19);
-        let line = format!("{}{a:>13}{b:>13}  {}", padded(&name, 20), takes(&test.whole));
+        let line = format!("{}{a:>13}{b:>13}  {}", padded(&name, 20), takes(&test.whole, moved));
         let _ = writeln!(out, "{}", line.trim_end());
     }
     for (test, moved) in versus.tests().filter(|(test, moved)| is_told(test, moved)) {
@@ -95,8 +96,8 @@ pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
     let mut out = format!("**{}**\n\n", markdown(&comparison_headline(&versus.comparison)));
     let _ = write!(out, "| | A | B | B takes |\n|---|--:|--:|---|\n");
     for (test, moved) in versus.tests() {
-        let [a, b] = [moved.a_ns, moved.b_ns].map(|ns| pace(test, ns));
-        let (name, takes) = (markdown(&title(test)), takes(&test.whole));
+        let [a, b] = moved.typical_ns.map(|ns| pace(test, ns));
+        let (name, takes) = (markdown(&title(test)), takes(&test.whole, moved));
         let _ = writeln!(out, "| {name} | {a} | {b} | {takes} |");
         if !is_told(test, moved) {
             continue;
@@ -147,15 +148,16 @@ fn pace(test: &TestChange, ns: f64) -> String {
 }
 
 /// `+12.3 % [+11.1, +13.4]  slower`.
-fn takes(whole: &Change) -> String {
+fn takes(whole: &Change, moved: &Moved) -> String {
     let verdict = whole.verdict.name();
     match (whole.change, whole.low, whole.high) {
         (Some(change), Some(low), Some(high)) => {
             format!("{} % [{}, {}], {verdict}", signed(change), signed(low), signed(high))
         }
-        _ => match whole.a_ns.zip(whole.b_ns).filter(|(a, _)| *a > 0.0) {
-            Some((a, b)) => format!("{} %, {verdict}", signed(b / a - 1.0)),
-            None => verdict.to_owned(),
+        // Of the two figures beside it.
+        _ => match moved.typical_ns {
+            [a, b] if a > 0.0 => format!("{} %, {verdict}", signed(b / a - 1.0)),
+            _ => verdict.to_owned(),
         },
     }
 }
@@ -279,6 +281,26 @@ fn whole(test: &TestChange, moved: &Moved) -> TableRow {
     }
 }
 
+/// What the column ± is, or why it has nothing; and which mean is where.
+fn half(versus: &Versus) -> String {
+    let has_interval = versus.moved.iter().any(|moved| moved.interval_ns.is_some());
+    let mut text = match has_interval {
+        true => "± is the half of its 95 % interval over the pairs".to_owned(),
+        false => format!("it has no interval, which takes {LEAST_PROCESSES} pairs"),
+    };
+    let is_shared = |(test, moved): (&TestChange, &Moved)| is_told(test, moved) && !is_moved(test);
+    if has_interval && versus.tests().any(is_shared) {
+        text.push_str(", of a test that is inconclusive for all its bricks at once");
+    }
+    if versus.moved.iter().any(Moved::means_differ) {
+        text.push_str(
+            ". The tables have plain means, which add up; the lines above them have geometric ones, on which a few long runs \
+             weigh less",
+        );
+    }
+    text
+}
+
 /// What was compared, and how.
 ///
 /// `is_short` says that no table has the layers.
@@ -348,8 +370,9 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
     lines.push((
         "         ",
         format!(
-            "B − A is of {passes}; ± is the half of its 95 % interval over the pairs. Of comparisons of two equal commands, at \
-             most {level} % end with a verdict of slower or faster."
+            "B − A is of {passes}; {}. Of comparisons of two equal commands, at most {level} % end with a verdict of slower or \
+             faster.",
+            half(versus)
         ),
     ));
     lines

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use brickscope::BrickId;
 use brickscope_analysis::receipt::v1::{Device, Receipt, Spread, Test};
+use brickscope_analysis::view::{Doubt, folded};
 
 use super::rows::{Answer, Measurement, ModelRow};
 use super::sums::Choosing;
 use crate::output;
-use crate::text::{printable, printable_text, wrapped};
+use crate::text::{count, printable, printable_text, wrapped};
 use brickscope::stats::{median, std_dev};
 
 /// The table, with a row for each test of each process. It has the columns of llama-bench, so that rows
@@ -149,6 +150,10 @@ fn of_test(test: &Test, choosing: Option<&Choosing>, text: &mut String) {
     text.push('\n');
     if let Some(median) = of.median_ts {
         let interval = match (of.low_ts, of.high_ts) {
+            // By Student's t, which knows nothing of rates: none is below 0.
+            (Some(low), Some(_)) if low <= 0.0 => {
+                format!("; {} vary too much for an interval", count(of.samples, "repetition"))
+            }
             (Some(low), Some(high)) => {
                 format!("; 95 % interval of the mean {low:.2} to {high:.2}")
             }
@@ -302,41 +307,20 @@ pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
         wrapped(&label, &format!("median {median:.2}, {least:.2} to {most:.2}{spread}"), &mut text);
     }
     text.push('\n');
-    for (warning, processes) in warnings(measurements) {
-        let of = match &processes[..] {
-            [one] => format!("process {one}"),
-            [one, others @ ..] => format!("process {one}, similar in {}", others.join(", ")),
-            [] => String::new(),
-        };
-        wrapped("warning   ", &format!("{} ({of})", printable_text(warning)), &mut text);
+    let numbers: Vec<String> =
+        measurements.iter().map(|of| of.receipt.run.process.to_string()).collect();
+    let doubts = numbers.iter().zip(measurements).flat_map(|(number, Measurement { receipt, .. })| {
+        receipt.load.doubts.iter().map(move |doubt| (&**number, &**doubt))
+    });
+    for Doubt { text: warning, of } in folded(doubts) {
+        let processes = if of.len() == 1 { "process" } else { "processes" };
+        let of = of.join(", ");
+        let warning = format!("{} ({processes} {of})", printable_text(&warning));
+        wrapped("warning   ", &warning, &mut text);
     }
     let n = measurements.len();
     let _ = writeln!(text, "{:9} {}, 1 to {n}", "runs in", output::shown(folder));
     text
-}
-
-/// Each kind of warning once, as the first process with it states it, and the processes that have it.
-/// Warnings of one kind differ only in their numbers.
-fn warnings(measurements: &[Measurement]) -> Vec<(&str, Vec<String>)> {
-    let mut kinds: Vec<String> = Vec::new();
-    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
-    for Measurement { receipt, .. } in measurements {
-        for warning in &receipt.load.doubts {
-            // The name of a test has a number as well, which must stay.
-            let (test, said) = warning.split_once(": ").unwrap_or(("", warning));
-            let said: String = said.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect();
-            let kind = format!("{test}: {said}");
-            let process = receipt.run.process.to_string();
-            match kinds.iter().position(|other| *other == kind) {
-                Some(nth) => found[nth].1.push(process),
-                None => {
-                    kinds.push(kind);
-                    found.push((warning, vec![process]));
-                }
-            }
-        }
-    }
-    found
 }
 
 #[cfg(test)]
@@ -372,6 +356,17 @@ mod tests {
         let more = ["pp32: the standard deviation is 9.5 % of the mean.", "tg4: not steady."];
         second.receipt.load.doubts.extend(more.map(str::to_owned));
         insta::assert_snapshot!("processes", across(&two, Path::new("runs")));
+    }
+
+    #[test]
+    fn no_rate_is_below_zero() {
+        let mut one = measurement(1);
+        let of = &mut one.receipt.tests[0].aggregates;
+        (of.low_ts, of.high_ts) = (Some(-18258.66), Some(53106.71));
+        let told = notes(&one);
+        let words: Vec<&str> = told.split_whitespace().collect();
+        assert!(words.join(" ").contains("repetitions vary too much for an interval"), "{told}");
+        assert!(!told.contains("-18258"), "{told}");
     }
 
     #[test]

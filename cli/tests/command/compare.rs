@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use brickscope_analysis::history::MACHINE;
 use brickscope_analysis::receipt::v1::Sample;
 use brickscope_analysis::receipt::{Aggregates, Receipt, derived_doubts};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use brickscope_testing::command;
@@ -446,6 +446,40 @@ fn a_gate_from_the_first_run_on() {
     assert_eq!(hidden.count(), 0);
 }
 
+/// A row as llama-bench writes it, of one line.
+const OF_LLAMA_BENCH: &str = concat!(
+    r#"{"build_commit": "a4", "build_number": 6865, "cpu_info": "a CPU", "gpu_info": "", "#,
+    r#""backends": "CPU", "model_filename": "m.gguf", "model_type": "llama 1B Q4_K - Medium", "#,
+    r#""model_size": 799862912, "model_n_params": 1235814432, "n_batch": 2048, "n_ubatch": 512, "#,
+    r#""n_threads": 16, "cpu_mask": "0x0", "cpu_strict": false, "poll": 50, "type_k": "f16", "#,
+    r#""type_v": "f16", "n_gpu_layers": 99, "n_cpu_moe": 0, "split_mode": "layer", "main_gpu": 0, "#,
+    r#""no_kv_offload": false, "flash_attn": true, "devices": "auto", "tensor_split": "0.00", "#,
+    r#""tensor_buft_overrides": "none", "use_mmap": false, "embeddings": false, "no_op_offload": 0, "#,
+    r#""no_host": false, "n_prompt": 0, "n_gen": 128, "n_depth": 0, "test_time": "#,
+    r#""2026-10-16T10:00:00Z", "avg_ns": AVG, "stddev_ns": 1000, "avg_ts": 127.7, "stddev_ts": 0.5, "#,
+    r#""samples_ns": SAMPLES, "samples_ts": RATES} "#,
+);
+
+#[test]
+fn a_gate_with_limits_takes_files_of_llama_bench() {
+    let dir = folder();
+    for n in 0..5_u64 {
+        let samples: Vec<u64> = (0..3).map(|m| 1_000_000_000 + 1_000_000 * n + 1000 * m).collect();
+        let rates: Vec<f64> = samples.iter().map(|&ns| 128e9 / ns as f64).collect();
+        let row = OF_LLAMA_BENCH
+            .replace("SAMPLES", &json!(samples).to_string())
+            .replace("RATES", &json!(rates).to_string())
+            .replace("AVG", &samples[1].to_string());
+        fs::write(dir.path().join(format!("{n}.jsonl")), format!("{row}\n")).expect("room");
+    }
+    let gate = |limit: &str, value: &str| brickscope(&["gate", str(dir.path()), limit, value]);
+    let (code, text, said) = gate("--min-tokens-per-second", "90");
+    assert!(code == 0 && text.contains("127.7"), "{text}{said}");
+    assert_eq!(gate("--min-tokens-per-second", "900").0, 1);
+    let (code, text, said) = gate("--max-p99", "60");
+    assert!(code == 3 && text.contains("times of single tokens"), "{text}{said}");
+}
+
 #[test]
 fn a_gate_with_absolute_limits_needs_no_baseline() {
     let dir = folder();
@@ -481,6 +515,10 @@ fn a_gate_with_absolute_limits_needs_no_baseline() {
     let short = by_names(["--min-tokens-per-second", "--max-p99"]);
     assert_eq!(short, by_names(["--assert-throughput", "--assert-p99"]));
     assert_eq!(short.0, 3, "{short:?}");
+    // What to give is named.
+    let (code, _, said) = brickscope(&["gate", str(&five)]);
+    let names = ["--baseline", "--min-tokens-per-second", "--max-p99"];
+    assert!(code == 2 && names.iter().all(|name| said.contains(name)), "{said}");
     // Neither or both, and what no limit is.
     for args in [
         &["gate", str(&five)][..],

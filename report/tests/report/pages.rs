@@ -1056,7 +1056,10 @@ fn two_runs_lie_side_by_side_and_one_each_decides_nothing() {
     let (a, b) = (sample("moe"), slower("moe", 900));
     let side = |name: &str, profile: &Profile| Side {
         name: name.to_owned(),
-        processes: vec![Process::from_profile(name, profile).expect("passes")],
+        processes: vec![Process {
+            doubts: ["built for tests", "2 CPUs", "3 CPUs"].map(str::to_owned).to_vec(),
+            ..Process::from_profile(name, profile).expect("passes")
+        }],
     };
     let options = Options { is_forced: true, ..Options::default() };
     let comparison = compare(&side("runs/a", &a), &side("runs/b", &b), &options);
@@ -1068,7 +1071,10 @@ fn two_runs_lie_side_by_side_and_one_each_decides_nothing() {
     let value = serde_json::to_value(&comparison).expect("JSON");
     let mut files = Files::of_two(&json_a, &json_b, value, &names);
     files.told.insert(brickscope_analysis::view::comparison_headline(&comparison));
+    files.told.extend(brickscope_analysis::view::doubts(&comparison.a));
     assert!(check(&page, &mut files) > 100);
+    assert!(page.contains("1 process: 2 to 3 CPUs"), "each kind of doubt once");
+    assert!(page.contains("a typical pass on each side"), "one of several, or of one");
     assert!(page.contains("nconclusive"), "{page:.4000}");
     assert!(section(&page, "bricks").contains("QkvProjection"));
     assert!(section(&page, "figures").contains("tokens/s"));

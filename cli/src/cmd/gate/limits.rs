@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
-use brickscope_analysis::compare::{Held, Limit, Outcome, Work};
+use brickscope_analysis::compare::{Held, Limit, Outcome, Work, decode_test};
 use brickscope_analysis::receipt::{Receipt, read};
 
 use crate::flags::{ComparisonArgs, ComparisonFormat};
 use crate::output;
-use crate::runs::sides;
+use crate::runs::{llama_bench, sides};
 
 /// Prints what a run reached of each limit. The exit code is that of a gate.
 pub(super) fn run(limits: &[Limit], run: &Path, how: &ComparisonArgs) -> Result<ExitCode> {
@@ -29,24 +29,40 @@ pub(super) fn run(limits: &[Limit], run: &Path, how: &ComparisonArgs) -> Result<
     if let Some((one, other)) = side.copies() {
         bail!("{one} and {other} have the same measurements, so one is a copy");
     }
-    let mut receipts = Vec::new();
-    for file in sides::files(run)? {
+    let (mut receipts, mut works, mut of_llama_bench) = (Vec::new(), BTreeSet::new(), 0);
+    for (file, process) in sides::files(run)?.iter().zip(&side.processes) {
+        if llama_bench::read(file)?.is_some() {
+            of_llama_bench += 1;
+            let test = decode_test(process);
+            works.extend(test.map(|test| BTreeSet::from([Work::of_process(process, test)])));
+            continue;
+        }
         ensure!(
-            sides::is_receipt(&file)?,
-            "{}: limits are about receipts, which `brickscope benchmark` writes",
+            sides::is_receipt(file)?,
+            "{}: limits are about receipts, which `brickscope benchmark` writes, and files of llama-bench",
             file.display()
         );
-        receipts.push(Receipt::from_bytes(&read(&file)?, &file)?);
+        let receipt = Receipt::from_bytes(&read(file)?, file)?;
+        works.insert(receipt.tests.iter().map(|test| Work::of_receipt(&receipt, test)).collect());
+        receipts.push(receipt);
     }
-    let work = |receipt: &Receipt| -> BTreeSet<Work> {
-        receipt.tests.iter().map(|test| Work::of_receipt(receipt, test)).collect()
-    };
     ensure!(
-        receipts.windows(2).all(|two| work(&two[0]) == work(&two[1])),
+        of_llama_bench == 0 || receipts.is_empty(),
+        "{} holds receipts and files of llama-bench: name either",
+        output::shown(run)
+    );
+    ensure!(
+        works.len() < 2,
         "{} holds runs of different work (model, tests, threads, backend), which have no mean: name one set of processes",
         output::shown(run)
     );
-    let held: Vec<Held> = limits.iter().map(|limit| limit.hold(&receipts)).collect();
+    let held: Vec<Held> = limits
+        .iter()
+        .map(|limit| match of_llama_bench {
+            0 => limit.hold(&receipts),
+            _ => limit.hold_processes(&side.processes),
+        })
+        .collect();
     let text: String = held.iter().map(|held| format!("{held}\n")).collect();
     output::print(match format {
         ComparisonFormat::Json => serde_json::to_string_pretty(&held)? + "\n",

@@ -47,7 +47,7 @@ pub(crate) struct GateArgs {
     pub(crate) run: Option<PathBuf>,
 
     /// The folder of the baseline, or a lake.
-    #[arg(long, value_name = "DIR|URL", required_unless_present_any = ["assert_throughput", "assert_p99"])]
+    #[arg(long, value_name = "DIR|URL")]
     pub(crate) baseline: Option<PathBuf>,
 
     /// Make the run the new baseline, or add it to the lake, instead of judging it.
@@ -76,6 +76,10 @@ fn limit(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
+    ensure!(
+        args.baseline.is_some() || args.assert_throughput.is_some() || args.assert_p99.is_some(),
+        "say what to hold it against: --baseline DIR, or limits by --min-tokens-per-second N and --max-p99 MS"
+    );
     let run = match &args.run {
         Some(run) => runs::named(run)?,
         None => newest(args.baseline.as_deref())?,
