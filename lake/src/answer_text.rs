@@ -1,9 +1,7 @@
 //! An answer as a table for people: on a terminal as far as it fits there, elsewhere with names as they are.
 
 use crate::engine::{Answer, AnswerColumn};
-use brickscope_analysis::text::{
-    columns, cut, cut_front, fraction, padded, signed, size, wrap,
-};
+use brickscope_analysis::text::{columns, cut, cut_front, fraction, padded, signed, size, wrap};
 use brickscope_profile::text::printable_text;
 
 /// The least width to which a column of texts is cut, and that where all others are as narrow as they may be.
@@ -14,17 +12,8 @@ const NARROWEST: usize = 4;
 const DIGITS: usize = 12;
 
 /// What names a run or its work, and is the first to be cut: who needs it whole asks for CSV or JSON.
-const NAMES: [&str; 9] = [
-    "work",
-    "engine",
-    "model",
-    "device",
-    "cpu",
-    "run_id",
-    "source",
-    "receipt_sha256",
-    "signed_by",
-];
+const NAMES: [&str; 9] =
+    ["work", "engine", "model", "device", "cpu", "run_id", "source", "receipt_sha256", "signed_by"];
 
 /// The table, at most `most` columns wide unless its figures alone are wider. What is too wide gets narrower in this order: what
 /// is the same in all rows stands above them, names are cut, sentences are broken at words, and then other texts are cut; but

@@ -297,10 +297,8 @@ mod tests {
         let held = Limit::P99(98.0).hold_processes(&five);
         assert_eq!(held.outcome, Outcome::Inconclusive);
         assert!(held.to_string().contains("times of single tokens"), "{held}");
-        let prompts = Process {
-            tests: vec![test("prefill", Some(Phase::Prefill), 1)],
-            ..Process::default()
-        };
+        let prompts =
+            Process { tests: vec![test("prefill", Some(Phase::Prefill), 1)], ..Process::default() };
         assert_eq!(Limit::Throughput(1.0).hold_processes(&[prompts]).figure, None);
     }
 

@@ -10,8 +10,8 @@ use super::comparison::{comparison_headline, percent, signed, title};
 use super::doubts::doubts;
 use super::moved::{kernels_in_words, layers_in_words, share_of_it};
 use crate::compare::{
-    Change, Counted, Difference, LEAST_PROCESSES, LEVEL, LayerSpread, Moved, MovedLayers, MovedPart,
-    Outcome, Sample, TestChange, Verdict, Versus,
+    Change, Counted, Difference, LEAST_PROCESSES, LEVEL, LayerSpread, Moved, MovedLayers,
+    MovedPart, Outcome, Sample, TestChange, Verdict, Versus,
 };
 use crate::text::{WIDTH, cut, labelled, markdown, padded, wrap};
 use crate::words::{change_of, digits, time};

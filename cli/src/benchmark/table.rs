@@ -309,9 +309,10 @@ pub(crate) fn across(measurements: &[Measurement], folder: &Path) -> String {
     text.push('\n');
     let numbers: Vec<String> =
         measurements.iter().map(|of| of.receipt.run.process.to_string()).collect();
-    let doubts = numbers.iter().zip(measurements).flat_map(|(number, Measurement { receipt, .. })| {
-        receipt.load.doubts.iter().map(move |doubt| (&**number, &**doubt))
-    });
+    let doubts =
+        numbers.iter().zip(measurements).flat_map(|(number, Measurement { receipt, .. })| {
+            receipt.load.doubts.iter().map(move |doubt| (&**number, &**doubt))
+        });
     for Doubt { text: warning, of } in folded(doubts) {
         let processes = if of.len() == 1 { "process" } else { "processes" };
         let of = of.join(", ");

@@ -185,10 +185,7 @@ fn check_tests(profile: &Profile) -> Result<(), String> {
 }
 
 /// By what was measured: what is noted later, such as a trial, leaves it.
-fn run_id<'p>(
-    profile: Option<&'p Profile>,
-    receipt: Option<&Receipt>,
-) -> Result<String, String> {
+fn run_id<'p>(profile: Option<&'p Profile>, receipt: Option<&Receipt>) -> Result<String, String> {
     let hash = match (receipt, profile) {
         (Some(receipt), _) => receipt.canonical_sha256().map_err(|error| error.to_string())?,
         (None, Some(profile)) => {

@@ -112,10 +112,8 @@ mod tests {
         };
         let mut profile = Profile::empty(ClockInfo::default());
         // One stream has the pass from end to end, the other a copy in the middle of it.
-        let streams = [
-            vec![pass(1, 100, 600), pass(2, 800, 616)],
-            vec![pass(1, 300, 40), pass(2, 790, 50)],
-        ];
+        let streams =
+            [vec![pass(1, 100, 600), pass(2, 800, 616)], vec![pass(1, 300, 40), pass(2, 790, 50)]];
         profile.devices = vec![device("GPU", streams.into())];
         let run = rows(Some(&profile), None, &facts()).expect("it has a time");
         let cells = |column: &str| -> Vec<Value> {

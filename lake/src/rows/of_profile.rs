@@ -79,9 +79,8 @@ const LLAMA_BENCH: &str = "llama-bench";
 fn engine_of(program: &str, is_llama_bench: bool) -> (String, &str) {
     let has_digit = |word: &str| word.contains(|c: char| c.is_ascii_digit());
     let mut spaces = program.match_indices(' ').map(|(at, _)| at);
-    let at = spaces.find(|at| {
-        is_llama_bench || program[at + 1..].split(' ').next().is_some_and(has_digit)
-    });
+    let at = spaces
+        .find(|at| is_llama_bench || program[at + 1..].split(' ').next().is_some_and(has_digit));
     let (name, version) = at.map_or((program, ""), |at| (&program[..at], &program[at + 1..]));
     // What the profiler of a program saw is that program's.
     (name.strip_suffix("'s profiler").unwrap_or(name).to_owned(), version)
@@ -305,12 +304,7 @@ pub(super) fn add(profile: &Profile, parts: &mut Parts) {
 }
 
 /// The passes of a device over all of its streams, and what none of them filled.
-fn add_all_streams(
-    profile: &Profile,
-    device: &DeviceProfile,
-    has_begins: bool,
-    parts: &mut Parts,
-) {
+fn add_all_streams(profile: &Profile, device: &DeviceProfile, has_begins: bool, parts: &mut Parts) {
     let has_bricks = device.streams.iter().any(|stream| !stream.totals.is_empty());
     let rest = of_devices::rest(device).into_iter().filter(|_| has_bricks);
     parts.bricks.extend(rest.map(|(phase, ns)| unattributed(phase, Some(&device.name), ns)));
