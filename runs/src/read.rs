@@ -66,7 +66,7 @@ pub fn load(run: &Path) -> Result<Profile> {
 }
 
 /// Describes a file that isn't a run, by its first bytes, and names the command that reads it.
-fn what_else(path: &Path) -> Option<String> {
+pub(crate) fn what_else(path: &Path) -> Option<String> {
     // Bytes read from a pipe would be lost.
     fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     let mut start = Vec::new();

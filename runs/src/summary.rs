@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::{self, PROFILE, SUMMARY};
 
 /// To be raised when a figure of the same profile becomes another one, so that files of before don't count.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The most bytes of the file, which has some hundred.
 const MOST_BYTES: u64 = 16 << 10;
@@ -39,12 +39,31 @@ pub struct Summary {
     /// The quantisation, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
+    /// What ran it, and on what: `avx512`, `llama.cpp, CPU`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// The threads that computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
     /// Decoded tokens per second, as the first screen says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode_tokens_per_second: Option<f64>,
     /// The passes of the phase that the first screen begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passes: Option<Passes>,
+}
+
+/// What is alike in two runs whose rates are of one series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Series([Option<String>; 3], Option<u32>);
+
+impl Series {
+    /// That of a run.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Self {
+        let Summary { model, quantization, backend, threads, .. } = Summary::of(profile);
+        Self([model, quantization, backend], threads)
+    }
 }
 
 /// The passes of a phase.
@@ -87,12 +106,15 @@ impl Summary {
         });
         let imported = profile.imported.as_ref();
         let own = imported.filter(|of| is_own(of)).and_then(|of| short(&of.format));
+        let run = profile.run.as_ref();
         Self {
             created: profile.created.clone(),
             imported_at: profile.imported_at.clone(),
             imported_from: imported.filter(|of| !is_own(of)).and_then(source),
             model: of.or(own),
             quantization: model.and_then(|model| short(&model.quantization)),
+            backend: run.and_then(|run| short(&run.backend)),
+            threads: run.map(|run| run.threads).filter(|&threads| threads > 0),
             decode_tokens_per_second: Rate::of(profile, Phase::Decode)
                 .map(|rate| rate.tokens_per_second),
             passes,
@@ -109,6 +131,8 @@ impl Summary {
             imported_from: None,
             model: named(model.name.as_deref(), &model.path).or_else(|| short(&model.architecture)),
             quantization: short(&model.quantization),
+            backend: short(&receipt.run.kernels),
+            threads: Some(receipt.run.threads).filter(|&threads| threads > 0),
             decode_tokens_per_second: receipt.tokens_per_second,
             passes: None,
         }
@@ -168,6 +192,7 @@ fn short(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use brickscope::{BrickId, BrickProfiler, GraphLayers, MockClock, Model};
+    use brickscope_profile::Run;
 
     use super::*;
 
@@ -206,6 +231,24 @@ mod tests {
     }
 
     #[test]
+    fn runs_on_other_threads_or_engines_are_of_other_series() {
+        let on = |backend: &str, threads| {
+            let run = Run { backend: backend.to_owned(), threads, ..Run::default() };
+            Profile { run: Some(run), ..profile() }
+        };
+        let summary = Summary::of(&on("llama.cpp, CPU", 2));
+        assert_eq!(summary.backend.as_deref(), Some("llama.cpp, CPU"));
+        assert_eq!(summary.threads, Some(2));
+        let series = [("avx512", 2), ("llama.cpp, CPU", 2), ("llama.cpp, CPU", 1)]
+            .map(|(backend, threads)| Series::of(&on(backend, threads)));
+        assert_eq!(series[0], Series::of(&on("avx512", 2)));
+        assert!(series[0] != series[1] && series[1] != series[2], "{series:?}");
+        // What isn't known isn't 0.
+        let Summary { backend, threads, .. } = Summary::of(&on("", 0));
+        assert_eq!((backend, threads), (None, None));
+    }
+
+    #[test]
     fn one_that_is_kept_counts_while_its_profile_is_the_same() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join(PROFILE);
@@ -222,7 +265,7 @@ mod tests {
         let kept = folder.path().join(SUMMARY);
         let text = fs::read_to_string(&kept).expect("it is there");
         for other in [
-            text.replace("\"summary_version\":2", "\"summary_version\":1"),
+            text.replace("\"summary_version\":3", "\"summary_version\":2"),
             text[..text.len() / 2].to_owned(),
             format!("{text}{}", " ".repeat(20_000)),
             String::new(),

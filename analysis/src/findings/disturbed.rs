@@ -170,7 +170,15 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
     let mut finding = Finding::new(rule, FindingKind::Slow, Some(of.phase));
     finding.what = format!("{} in {disturbed} of {all} {} passes", did(by), of.phase);
     finding.advice = advice;
-    finding.test = test.filter(|_| flags.is_ours);
+    finding.test = match rule {
+        _ if flags.is_ours => test,
+        // A run of llama.cpp is made again by its own command.
+        "other-programs" if flags.can_try => Some(match threads {
+            2.. => format!("brickscope try RUN {rule} --threads {}", threads - 1),
+            _ => format!("brickscope try RUN {rule} --on COMMAND --off COMMAND"),
+        }),
+        _ => None,
+    };
     "passes that waited for no CPU take as long".clone_into(&mut finding.refuted_if);
     let typical = &of.typical;
     finding = finding.because(

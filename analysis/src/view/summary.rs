@@ -113,8 +113,6 @@ impl fmt::Display for Summary {
 const LEAST_COLUMNS: usize = 66;
 /// A brick with less of the time than this is not worth a row.
 const LEAST_SHARE: f64 = 0.01;
-/// With fewer passes, an interval of their mean says little.
-const LEAST_FOR_INTERVAL: u64 = 5;
 /// A rank that comes last is worth a look before bricks, if passes could take so much less without it.
 const LEAST_LEAD: f64 = 0.03;
 /// Then a phase can't be judged, since too much of it lies outside of all bricks.
@@ -571,26 +569,9 @@ pub const fn disturbed_by(by: Disturber) -> &'static str {
 
 /// ` ± 4 %`, of the mean pass; nothing if that isn't known.
 fn spread(profile: &Profile, phase: Phase) -> String {
-    let typical = Typical::of(profile, phase);
-    // Of median spans it would say how alike they are, not how sure the rate is.
-    let Some(Typical { wall, passes: LEAST_FOR_INTERVAL.., .. }) =
-        typical.filter(|typical| typical.basis == Basis::Passes)
-    else {
-        return String::new();
-    };
-    let mut tokens = profile.passes.iter().filter(|pass| pass.phase == phase).map(|of| of.tokens);
-    let first = tokens.next();
-    // Passes over other numbers of tokens take other times.
-    if tokens.any(|other| Some(other) != first) {
-        return String::new();
-    }
-    match wall.interval_ns {
-        Some([low, high]) if low < high && wall.ns > 0.0 => {
-            let half = 50.0 * (high - low) / wall.ns;
-            if half < 0.95 { format!(" ± {half:.1} %") } else { format!(" ± {half:.0} %") }
-        }
-        _ => String::new(),
-    }
+    let Some(pass) = rate::pass_interval(profile, phase) else { return String::new() };
+    let half = 50.0 * (pass.interval_ns[1] - pass.interval_ns[0]) / pass.ns;
+    if half < 0.95 { format!(" ± {half:.1} %") } else { format!(" ± {half:.0} %") }
 }
 
 /// What is doubtful, or was left out: a short line each.
