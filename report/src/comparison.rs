@@ -74,14 +74,14 @@ fn of_test(test: &TestChange, from: &dyn Fn(String) -> From) -> String {
     let most = [test.whole.a_ns, test.whole.b_ns].into_iter().flatten().fold(0.0, f64::max);
     let unit = Unit::of(most as u64);
     let (a, b) = (format!("#A, {}", unit.name), format!("#B, {}", unit.name));
-    let caption = format!("{}: one sample on each side", called(&test.name));
+    let (whole, one) = match test.sample {
+        Sample::Repetition => ("the whole", "one repetition"),
+        Sample::Pass => ("one pass", "one pass"),
+        Sample::Token => ("one token", "one token"),
+    };
+    let caption = format!("{}: what {one} took on each side", called(&test.name));
     let columns = ["Part", &a, &b, "#Change", "#from", "#to", "Verdict"];
     let mut table = Table::of_class("verdicts", &caption, &columns);
-    let whole = match test.sample {
-        Sample::Repetition => "the whole",
-        Sample::Pass => "one pass",
-        Sample::Token => "one token",
-    };
     row(&mut table, whole, "wall", &test.whole, unit, &|field| from(format!("/whole/{field}")));
     for (n, change) in test.categories.iter().enumerate() {
         row(&mut table, &said(&change.name), "category", change, unit, &|field| {
