@@ -135,7 +135,7 @@ pub fn of_folder(folder: &Folder<'_>) -> Result<String, serde_json::Error> {
         Section {
             id: "history",
             title: "History",
-            lead: "Decoded tokens per second over time, by what ran and on what. A click chooses a run.",
+            lead: "Decoded tokens per second over time, by what ran. A click chooses a run.",
             html: drawn("history"),
         },
         Section {

@@ -142,9 +142,7 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
         ),
         Disturber::Others => (
             "other-programs",
-            format!(
-                "stop other programs, which took the CPU in {disturbed} of {all}{fewer}"
-            ),
+            format!("stop other programs, which took the CPU in {disturbed} of {all}{fewer}"),
             Some("brickscope profile MODEL".to_owned()),
         ),
         Disturber::Quota => (

@@ -10,7 +10,9 @@ use brickscope_analysis::compare::{Options, compare};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::view;
 use brickscope_report::{Folder, Run, is_page, links, of_folder, of_run, of_two, open, steps};
-use brickscope_runs::{Budget, List, REPORT, find, folder_of, home, is_run, list, tag, view as listed};
+use brickscope_runs::{
+    Budget, List, REPORT, find, folder_of, home, is_run, list, tag, view as listed,
+};
 use serde_json::json;
 
 use crate::runs::sides;
