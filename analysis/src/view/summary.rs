@@ -121,8 +121,9 @@ const MOST_UNATTRIBUTED: f64 = 0.1;
 const MOST_BESIDE: usize = 4;
 /// The most notes; the report has all.
 const MOST_NOTES: usize = 3;
-/// The most lines of each.
+/// The most lines of each, and of all together.
 const MOST_LINES_OF_A_NOTE: usize = 3;
+const MOST_LINES_OF_NOTES: usize = 2 * MOST_NOTES;
 
 /// The first screen of a run: how fast each phase was and what limits it, how much of it was disturbed, the bricks
 /// that take the most time, and what to do next. `run` is the run's folder, for the commands in the last line.
@@ -175,9 +176,11 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
     if let Some(of_ranks) = ranks::in_summary(profile) {
         head.wrapped(&of_ranks, columns, 2, Tone::Plain);
     }
-    for note in notes(profile, &main) {
+    let notes = notes(profile, &main);
+    let lines = (MOST_LINES_OF_NOTES / notes.len().max(1)).min(MOST_LINES_OF_A_NOTE);
+    for note in notes {
         // The whole is in the report. What is cut ends before a word, never within a number or its unit.
-        let room = MOST_LINES_OF_A_NOTE * (columns - 6);
+        let room = lines * (columns - 6);
         head.wrapped(&cut_at_a_word(&note.text, room), columns, 2, note.tone);
     }
 
