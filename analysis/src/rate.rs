@@ -8,7 +8,7 @@ use brickscope_profile::{ImportedTest, Phase, Profile, Profiled, Repeated};
 use serde::Serialize;
 
 pub use crate::by_device::ByDevice;
-use crate::typical::{self, passes_text};
+use crate::typical::{self, Basis, Typical, passes_text};
 use crate::words::digits;
 
 /// How fast a phase was.
@@ -58,11 +58,44 @@ impl Rate {
         })
     }
 
+    /// The 95 % interval of a rate of [`RateOf::Passes`], by its passes. `None` if it isn't known.
+    #[must_use]
+    pub fn interval(&self, profile: &Profile) -> Option<[f64; 2]> {
+        let pass = pass_interval(profile, self.phase).filter(|_| self.of == RateOf::Passes)?;
+        let [low, high] = pass.interval_ns;
+        // A shorter time is a higher rate.
+        (low > 0.0).then(|| [high, low].map(|end| self.tokens_per_second * pass.ns / end))
+    }
+
     /// Those of all phases.
     #[must_use]
     pub fn all(profile: &Profile) -> Vec<Self> {
         Phase::SHOWN.into_iter().filter_map(|phase| Self::of(profile, phase)).collect()
     }
+}
+
+/// With fewer passes, an interval of their mean says little.
+pub const LEAST_FOR_INTERVAL: u64 = 5;
+
+/// The mean pass of a phase, and its 95 % interval.
+pub(crate) struct PassInterval {
+    pub(crate) ns: f64,
+    pub(crate) interval_ns: [f64; 2],
+}
+
+/// How sure the mean pass is. `None` if too few passes remain, or if they ran over other numbers of tokens.
+pub(crate) fn pass_interval(profile: &Profile, phase: Phase) -> Option<PassInterval> {
+    // Of median spans it would say how alike they are, not how sure the rate is.
+    let typical = Typical::of(profile, phase)
+        .filter(|of| of.basis == Basis::Passes && of.passes >= LEAST_FOR_INTERVAL)?;
+    let mut tokens = profile.passes.iter().filter(|pass| pass.phase == phase).map(|of| of.tokens);
+    let first = tokens.next();
+    // Passes over other numbers of tokens take other times.
+    if tokens.any(|other| Some(other) != first) {
+        return None;
+    }
+    let (ns, interval_ns) = (typical.wall.ns, typical.wall.interval_ns?);
+    (interval_ns[0] < interval_ns[1] && ns > 0.0).then_some(PassInterval { ns, interval_ns })
 }
 
 /// The rate of the passes that the tables of a phase are of.

@@ -45,7 +45,7 @@ use crate::cmd::trial::TryArgs;
 use crate::cmd::verify_receipt::VerifyReceiptArgs;
 use crate::cmd::versus::VersusArgs;
 use crate::flags::profile::ProfileArgs;
-use crate::text::{WIDTH, wrap};
+use crate::text::{WIDTH, printable, wrap};
 
 /// See where an LLM's time goes: brick by brick, measured.
 #[derive(Debug, Parser)]
@@ -73,6 +73,9 @@ impl Args {
         let mut words: Vec<OsString> = words.into_iter().map(T::into).collect();
         // Without a command after `--`, `run` is another name of `profile`: that of its predecessor.
         let at = at_command(&words);
+        if let Some(why) = words.get(at..).and_then(instead) {
+            return Err(clap::Error::raw(clap::error::ErrorKind::InvalidSubcommand, why));
+        }
         if let Some([command, rest @ ..]) = words.get_mut(at..)
             && command == "run"
             && !rest.is_empty()
@@ -91,6 +94,26 @@ impl Args {
         }
         let command = grouped(with_defaults(Self::command())).color(colour(&words));
         Self::from_arg_matches(&command.try_get_matches_from(words)?)
+    }
+}
+
+/// What to type instead of words that users of llama.cpp type first.
+fn instead(words: &[OsString]) -> Option<String> {
+    match words {
+        [model, ..] if Path::new(model).extension().is_some_and(|of| of == "gguf") => {
+            let model = printable(&model.to_string_lossy());
+            Some(format!("`{model}` is a model: brickscope profile {model}\n"))
+        }
+        [top, rest @ ..] if top == "top" => {
+            let at = rest.iter().position(|word| word == "--")?;
+            let program = rest.get(at + 1).filter(|word| is_program(word))?;
+            let program = printable(&program.to_string_lossy());
+            Some(format!(
+                "an unmodified program can't be watched while it runs: `brickscope run -- {program} …` records it, and \
+                 `brickscope show` prints the run\n"
+            ))
+        }
+        _ => None,
     }
 }
 
@@ -198,6 +221,7 @@ pub(crate) enum Command {
     Profile(ProfileArgs),
     Run(RunArgs),
     Benchmark(BenchmarkArgs),
+    #[command(alias = "diff")]
     Compare(CompareArgs),
     Versus(VersusArgs),
     Gate(GateArgs),
@@ -259,6 +283,27 @@ mod tests {
             assert!(matches!(args.command, Command::Profile(_)), "{line}");
         }
         assert!(Args::read(["b", "--color"]).is_err());
+    }
+
+    #[test]
+    fn what_users_of_llama_cpp_type_is_read_or_told_what_to_type() {
+        let Command::Profile(args) =
+            Args::read("b profile -m m.gguf -n 8 -t 1 -p Hello".split(' ')).expect("flags").command
+        else {
+            panic!("it is profile")
+        };
+        assert_eq!((args.tokens, args.prompt.as_str()), (8, "Hello"));
+        assert_eq!(args.model(), Some(Path::new("m.gguf")));
+        assert_eq!(args.executor.threads.map(std::num::NonZeroUsize::get), Some(1));
+        let diff = Args::read(["b", "diff", "a", "b"]).expect("another name");
+        assert!(matches!(diff.command, Command::Compare(_)));
+        let refused = |line: &str| {
+            let error = Args::read(line.split(' ')).expect_err(line);
+            assert!(error.use_stderr(), "{line}");
+            error.to_string()
+        };
+        assert!(refused("b m.gguf -n 8").contains("brickscope profile m.gguf"));
+        assert!(refused("b top -- sh -m m.gguf").contains("`brickscope run -- sh …`"));
     }
 
     #[test]

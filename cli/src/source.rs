@@ -14,6 +14,8 @@ use brickscope_kernels::Kernels;
 use brickscope_runs::settings;
 
 use crate::flags::ExecutorArgs;
+use crate::output::shown;
+use crate::text::count;
 use crate::{cache, device, progress};
 
 /// The model that runs if none is given.
@@ -150,6 +152,15 @@ pub(crate) fn cpu(args: &ExecutorArgs) -> Result<Cpu> {
         tell!("note: {caveat}");
     }
     let threads = threads(args);
+    // Who writes the flag knows the number; a file is forgotten.
+    let is_of_file = args.threads.is_none() && threads > all_threads();
+    if let Some(file) = settings::current().file.as_deref().filter(|_| is_of_file) {
+        tell!(
+            "note: {threads} threads, as {} says, and this process may use {}",
+            shown(file),
+            count(all_threads().get() as u64, "CPU")
+        );
+    }
     Cpu::new(kernels, threads)
         .with_context(|| format!("--threads: the system can't start {threads} threads"))
 }

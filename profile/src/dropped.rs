@@ -110,6 +110,14 @@ impl Dropped {
         ]
     }
 
+    /// What was lost, and apart from that what was left out on purpose.
+    #[must_use]
+    pub fn lost_and_left_out(self) -> [Self; 2] {
+        let Self { left_out_passes, warm_up_passes, .. } = self;
+        let left_out = Self { left_out_passes, warm_up_passes, ..Self::default() };
+        [Self { left_out_passes: 0, warm_up_passes: 0, ..self }, left_out]
+    }
+
     /// Passes that were left out of the statistics, without those that warmed up.
     #[must_use]
     pub fn left_out_later(&self) -> u64 {

@@ -75,22 +75,14 @@ fn of_test(test: &TestChange, from: &dyn Fn(String) -> From) -> String {
     let unit = Unit::of(most as u64);
     let (a, b) = (format!("#A, {}", unit.name), format!("#B, {}", unit.name));
     // With several processes it is the typical one of these.
-    let caption = format!(
-        "{}: {} on each side",
-        called(&test.name),
-        match test.sample {
-            Sample::Repetition => "a typical repetition",
-            Sample::Pass => "a typical pass",
-            Sample::Token => "a typical token",
-        }
-    );
+    let (whole, one) = match test.sample {
+        Sample::Repetition => ("the whole", "a typical repetition"),
+        Sample::Pass => ("one pass", "a typical pass"),
+        Sample::Token => ("one token", "a typical token"),
+    };
+    let caption = format!("{}: {one} on each side", called(&test.name));
     let columns = ["Part", &a, &b, "#Change", "#from", "#to", "Verdict"];
     let mut table = Table::of_class("verdicts", &caption, &columns);
-    let whole = match test.sample {
-        Sample::Repetition => "the whole",
-        Sample::Pass => "one pass",
-        Sample::Token => "one token",
-    };
     row(&mut table, whole, "wall", &test.whole, unit, &|field| from(format!("/whole/{field}")));
     for (n, change) in test.categories.iter().enumerate() {
         row(&mut table, &said(&change.name), "category", change, unit, &|field| {

@@ -5,10 +5,19 @@
   /* Charts, and rows that a click adds. */
   var MOST_CHARTS = 12, ROWS = 200;
 
+  /* What the runs differ in, so that their rates are of different things. */
+  function differs(field) {
+    return runs.some(function (run) { return run[field] !== runs[0][field]; });
+  }
+  var by_backend = differs("backend"), by_threads = differs("threads");
+  function on(run) {
+    return [by_backend && run.backend && run.backend.replace(/, CPU$/, ""), by_threads && run.threads && run.threads + (run.threads === 1 ? " thread" : " threads")].filter(Boolean).join(", ");
+  }
   runs.forEach(function (run, index) {
     run.index = index;
     run.ms = Date.parse(run.created);
     run.series = [run.model || run.imported_from || "model unknown", run.quantization].filter(Boolean).join(" ");
+    if (on(run)) run.series += ", " + on(run);
     run.words = [run.name, run.series, run.tag].filter(Boolean).join(" ").toLowerCase();
   });
   function when(time) { return time.slice(0, 16).replace("T", " "); }
@@ -57,7 +66,7 @@
   var place = document.querySelector("[data-history]");
   var filter = html("div", { class: "choice" }, place);
   var words = html("input", { type: "search", placeholder: "Name, model or tag", "aria-label": "Runs with these words" }, filter);
-  var series = html("select", { "aria-label": "Model and quantisation" }, filter);
+  var series = html("select", { "aria-label": "Model, quantisation, engine and threads" }, filter);
   var label = html("label", {}, filter);
   var tagged = html("input", { type: "checkbox" }, label);
   label.appendChild(document.createTextNode(" with a tag"));
@@ -177,7 +186,7 @@
   var list = document.querySelector("[data-runs]"), boxes = new Map();
   var scroll = html("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Runs" }, list);
   var table = html("table", { class: "runs" }, scroll), row = html("tr", {}, html("thead", {}, table));
-  var columns = [["", 0], ["Run", 0], ["When, UTC", 0], ["Model", 0], ["tokens/s", 1], ["Disturbed passes", 1], ["Size", 1], ["Tag", 0]];
+  var columns = [["", 0], ["Run", 0], ["Tag", 0], ["tokens/s", 1], ["Model", 0], ["Disturbed passes", 1], ["When, UTC", 0], ["Size", 1]];
   columns.forEach(function (of) { html("th", of[1] ? { scope: "col", class: "n" } : { scope: "col" }, row, of[0]); });
   var body = html("tbody", {}, table), next = html("button", { type: "button" }, list, "More runs"), here = [], end = 0;
   function more() {
@@ -187,12 +196,12 @@
       box.addEventListener("change", function () { choose(run); });
       boxes.set(run, box);
       name(html("th", { scope: "row" }, row), run);
-      html("td", { class: "when" }, row, when(run.imported_at || run.created));
-      html("td", {}, row, run.series);
+      html("td", { class: "tag" }, row, run.tag || "");
       rate(html("td", { class: "n" }, row), run);
+      html("td", { class: "model" }, row, run.series);
       disturbed(html("td", { class: "n" }, row), run);
+      html("td", { class: "when" }, row, when(run.imported_at || run.created));
       size(html("td", { class: "n" }, row), run);
-      html("td", {}, row, run.tag || "");
     });
     end = Math.min(end + ROWS, here.length);
     next.hidden = end === here.length;
@@ -228,6 +237,7 @@
     line("Made, UTC", plain(function (run) { return when(run.created); }));
     line("Model", plain(function (run) { return run.model || run.imported_from; }));
     line("Quantisation", plain(function (run) { return run.quantization; }));
+    line("On", plain(function (run) { return [run.backend, run.threads && run.threads + (run.threads === 1 ? " thread" : " threads")].filter(Boolean).join(", "); }));
     line("Decoded tokens/s", rate, function (cell) {
       var a = two[0].decode_tokens_per_second, b = two[1].decode_tokens_per_second;
       if (a === undefined || b === undefined) return;
@@ -237,7 +247,7 @@
     });
     line("Disturbed passes", disturbed);
     line("Size", size);
-    if (two[0].series !== two[1].series) html("p", { class: "note" }, beside, "They are of different models or quantisations.");
+    if (two[0].series !== two[1].series) html("p", { class: "note" }, beside, "They are of different models, quantisations, engines or threads.");
     var paths = two.map(function (run) { return word(data.folder.replace(/\/+$/, "") + "/" + run.name); }).join(" ");
     html("p", { class: "note" }, beside, "Brick by brick: ").appendChild(html("code", {}, null, "brickscope report " + paths));
     var clear = html("button", { type: "button" }, beside, "Choose none");

@@ -10,7 +10,7 @@ use brickscope_analysis::view::printable_text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::figure::{at, count, counted};
+use super::figure::{at, count, counted, scaled};
 use super::html::{called, note, shown};
 use super::page::{self, Section};
 
@@ -47,6 +47,10 @@ struct Listed {
     #[serde(skip_serializing_if = "Option::is_none")]
     quantization: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    backend: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     decode_tokens_per_second: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     no_rate: Option<String>,
@@ -70,6 +74,12 @@ struct Passes {
 }
 
 impl Listed {
+    /// What is alike in runs of one chart; the script of the page joins them by the same.
+    fn series(&self) -> (Option<&str>, Option<&str>, Option<&str>, Option<u32>) {
+        let model = self.model.as_deref().or(self.imported_from.as_deref());
+        (model, self.quantization.as_deref(), self.backend.as_deref(), self.threads)
+    }
+
     /// What the page has of it: no name becomes markup or controls anything, and none is endless.
     fn ready(mut self, links: Option<&Path>) -> Self {
         self.link = links.filter(|_| self.report.is_some()).and_then(|way| link(way, &self.name));
@@ -81,6 +91,7 @@ impl Listed {
             &mut self.model,
             &mut self.imported_from,
             &mut self.quantization,
+            &mut self.backend,
             &mut self.no_rate,
             &mut self.tag,
         ] {
@@ -108,6 +119,7 @@ pub fn of_folder(folder: &Folder<'_>) -> Result<String, serde_json::Error> {
             count(list.unread, at("/unread"))
         )));
     }
+    head.push_str(&newest(&list.runs));
     let runs: Vec<Listed> = list.runs.into_iter().map(|run| run.ready(folder.links)).collect();
     // It is part of a command, which would be another one if the path were cut like a name.
     let data: Value = json!({ "folder": printable_text(&list.folder), "runs": runs });
@@ -123,7 +135,7 @@ pub fn of_folder(folder: &Folder<'_>) -> Result<String, serde_json::Error> {
         Section {
             id: "history",
             title: "History",
-            lead: "Decoded tokens per second over time, by model and quantisation. A click chooses a run.",
+            lead: "Decoded tokens per second over time, by what ran. A click chooses a run.",
             html: drawn("history"),
         },
         Section {
@@ -141,6 +153,55 @@ pub fn of_folder(folder: &Folder<'_>) -> Result<String, serde_json::Error> {
     ];
     let title = format!("Runs of {}", folder.name);
     Ok(page::of_folder(&title, &head, &sections, &data))
+}
+
+/// How the newest run stands in its series: runs of the same model with the same quantisation, engine and threads.
+fn newest(runs: &[Listed]) -> String {
+    let all = runs.iter().enumerate();
+    let mut rated = all.filter_map(|(nth, run)| Some((nth, run, run.decode_tokens_per_second?)));
+    let Some((nth, run, rate)) = rated.next() else { return String::new() };
+    let named = |run: &Listed| match &run.tag {
+        Some(tag) => format!("{} ({})", called(&run.name), called(tag)),
+        None => called(&run.name),
+    };
+    let speed = |nth: usize, rate: f64| {
+        let at = at(format!("/runs/{nth}/decode_tokens_per_second"));
+        scaled(rate, 1.0, " tokens/s", at)
+    };
+    let others: Vec<_> = rated.filter(|(_, other, _)| other.series() == run.series()).collect();
+    let mut said = format!("The newest, {}, decoded {}", named(run), speed(nth, rate));
+    // Of those that are equally fast, the newer.
+    let faster = others.iter().filter(|other| other.2 > rate);
+    let fastest = faster.reduce(|a, b| if b.2 > a.2 { b } else { a });
+    match (others.first(), fastest) {
+        (None, _) => said.push_str(", the only one of its model, engine and threads."),
+        (Some(before), None) => {
+            let _ = write!(
+                said,
+                ", the fastest of its model, engine and threads; the one before it, {}, {}.",
+                named(before.1),
+                speed(before.0, before.2)
+            );
+        }
+        (Some(before), Some(fastest)) => {
+            let _ = write!(
+                said,
+                "; of its model, engine and threads the fastest, {}, {}",
+                named(fastest.1),
+                speed(fastest.0, fastest.2)
+            );
+            if before.0 != fastest.0 {
+                let _ = write!(
+                    said,
+                    ", and the one before it, {}, {}",
+                    named(before.1),
+                    speed(before.0, before.2)
+                );
+            }
+            said.push('.');
+        }
+    }
+    format!("<p class=\"headline\">{said}</p>\n")
 }
 
 /// The way from the folder of a page to a folder of runs, if the one lies in the other: links that lead elsewhere would

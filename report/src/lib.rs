@@ -47,6 +47,7 @@ use brickscope_profile::Profile;
 
 pub use self::folder::{Folder, links, of_folder};
 pub use self::open::open;
+pub use self::page::is_page;
 use self::page::{Diagrams, Section};
 use self::source::Source;
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use brickscope_analysis::rate;
-use brickscope_analysis::roofline::Roofline;
+use brickscope_analysis::roofline::{Reach, Roofline};
 use brickscope_analysis::typical::{self, Basis, Typical};
 use brickscope_analysis::view;
 use brickscope_profile::{Imported, Phase, Profile, Profiled};
@@ -79,9 +79,15 @@ fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
         dropped.disturbed_passes = 0;
     }
     let not_finite = profile.not_finite.as_ref().map(ToString::to_string);
-    let mut notes: Vec<String> =
-        not_finite.into_iter().chain(dropped.lines()).chain(typical).collect();
-    notes.extend(view::serialised_notes(profile));
+    // The gravest first.
+    let [lost, left_out] = dropped.lost_and_left_out();
+    let mut notes: Vec<String> = not_finite
+        .into_iter()
+        .chain(lost.lines())
+        .chain(typical)
+        .chain(view::serialised_notes(profile))
+        .chain(left_out.lines())
+        .collect();
     if dropped.left_out_passes > 0 {
         notes.push(LEFT_OUT.to_owned());
     }
@@ -357,6 +363,9 @@ struct Bound {
     how: String,
 }
 
+/// What stands in the place of a limit that was measured too unevenly.
+const NO_VERDICT: &str = "no verdict";
+
 /// What bounds a phase, by the verdict that the headline states. `None` if the host's clock can't tell, since a device
 /// did the work, or if there is nothing to judge.
 fn bound(all: &Profile, phase: Phase) -> Option<Bound> {
@@ -385,10 +394,14 @@ fn bound(all: &Profile, phase: Phase) -> Option<Bound> {
         return unknown("no work was stated");
     }
     let Some(verdict) = roofline.verdict() else { return unknown("no work was stated") };
-    let by = verdict.limit();
+    let (by, says) = match verdict.reach {
+        // What it would be at has no place in large letters.
+        Reach::Unsettled => (NO_VERDICT.to_owned(), verdict.says().replace(": no verdict", "")),
+        _ => (verdict.limit(), verdict.says()),
+    };
     let how = match view::disturber(all, phase) {
-        Some(why) => format!("{}; {why}", verdict.says()),
-        None => verdict.says(),
+        Some(why) => format!("{says}; {why}"),
+        None => says,
     };
     Some(Bound { by, how })
 }

@@ -15,6 +15,14 @@ const COMMON: &str = include_str!("common.js");
 const DIAGRAMS: &str = include_str!("script.js");
 const RUNS: &str = include_str!("folder.js");
 
+/// Whether a file that begins so is a page of this program.
+#[must_use]
+pub fn is_page(start: &[u8]) -> bool {
+    let start = String::from_utf8_lossy(start);
+    start.starts_with("<!DOCTYPE html>")
+        && start.contains("<meta name=\"generator\" content=\"brickscope ")
+}
+
 /// A section in the table of contents.
 pub(super) struct Section {
     pub(super) id: &'static str,

@@ -112,7 +112,7 @@ fn no_such_place(word: &Path, runs: usize, folder: &Path) -> anyhow::Error {
     let folder = folder.display();
     match runs {
         0 => anyhow!(
-            "there is no run in {folder}: `brickscope profile` or `import` writes one, and names its folder"
+            "there is no run in {folder}: `brickscope profile`, `run` or `import` writes one, and names its folder"
         ),
         1 => anyhow!("there is no `{}`: {folder} has one run", shown(word.as_os_str())),
         n => anyhow!("there is no `{}`: {folder} has {n} runs", shown(word.as_os_str())),
@@ -265,7 +265,7 @@ mod tests {
         let gone = folder.join("gone");
         assert_eq!(
             refused(&gone, "@"),
-            "there is no run in FOLDER: `brickscope profile` or `import` writes one, and names its folder"
+            "there is no run in FOLDER: `brickscope profile`, `run` or `import` writes one, and names its folder"
         );
         assert_eq!(newest(&gone).expect("there is no folder"), None);
         assert_eq!(newest(folder).expect("a folder"), Some(folder.join("a19")));

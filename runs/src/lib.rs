@@ -53,5 +53,5 @@ pub use crate::read::{load, newest_receipt, spare};
 pub use crate::receipts::{receipt_file, sealed};
 pub use crate::remove::{Contents, NotOurs, Removed, contents, old, remove};
 pub use crate::settings::home;
-pub use crate::summary::{Passes, Summary};
+pub use crate::summary::{Passes, Series, Summary};
 pub use crate::writing::BeingWritten;

@@ -61,12 +61,12 @@ pub fn load(run: &Path) -> Result<Profile> {
             let run = run.display();
             anyhow!("{run} holds a run of each process of a benchmark: name one, such as {run}/1")
         }
-        false => anyhow!("{error}. `brickscope profile` writes a run, and names its folder"),
+        false => anyhow!("{error}. `brickscope profile` writes a run, as `run` does, and names its folder"),
     })
 }
 
 /// Describes a file that isn't a run, by its first bytes, and names the command that reads it.
-fn what_else(path: &Path) -> Option<String> {
+pub(crate) fn what_else(path: &Path) -> Option<String> {
     // Bytes read from a pipe would be lost.
     fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     let mut start = Vec::new();

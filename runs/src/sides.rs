@@ -12,6 +12,7 @@ use brickscope_analysis::receipt::{Options, Receipt, read, verify};
 use brickscope_profile::{Imported, Profile, load};
 
 use crate::llama_bench;
+use crate::read::what_else;
 
 /// The files that hold a run, the more informative first.
 const FILES: [&str; 2] = ["receipt.json", "profile.json"];
@@ -241,6 +242,9 @@ pub fn is_receipt(file: &Path) -> Result<bool> {
         .with_context(cannot)?;
     if start.starts_with(b"\x7fELF") {
         bail!("{} is a program: add --processes N to measure it", file.display());
+    }
+    if let Some(what) = what_else(file).filter(|_| start.starts_with(b"GGUF")) {
+        bail!("{} is {what}", file.display());
     }
     let start = String::from_utf8_lossy(&start);
     let version = start.split_once("\"schema_version\"").map(|(_, rest)| rest.trim_start());

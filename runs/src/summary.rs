@@ -39,6 +39,12 @@ pub struct Summary {
     /// The quantisation, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
+    /// What ran it, and on what: `avx512`, `llama.cpp, CPU`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// The threads that computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<u32>,
     /// Decoded tokens per second, as the first screen says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode_tokens_per_second: Option<f64>,
@@ -48,6 +54,19 @@ pub struct Summary {
     /// The passes of the phase that the first screen begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passes: Option<Passes>,
+}
+
+/// What is alike in two runs whose rates are of one series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Series([Option<String>; 3], Option<u32>);
+
+impl Series {
+    /// That of a run.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Self {
+        let Summary { model, quantization, backend, threads, .. } = Summary::of(profile);
+        Self([model, quantization, backend], threads)
+    }
 }
 
 /// The passes of a phase.
@@ -93,12 +112,15 @@ impl Summary {
         let rate = Rate::of(profile, Phase::Decode);
         let by_device = rate.filter(|rate| rate.of == RateOf::DeviceSpans);
         let no_rate = by_device.and_then(|_| ByDevice::of(profile, Phase::Decode)?.doubt());
+        let run = profile.run.as_ref();
         Self {
             created: profile.created.clone(),
             imported_at: profile.imported_at.clone(),
             imported_from: imported.filter(|of| !is_own(of)).and_then(source),
             model: of.or(own),
             quantization: model.and_then(|model| short(&model.quantization)),
+            backend: run.and_then(|run| short(&run.backend)),
+            threads: run.map(|run| run.threads).filter(|&threads| threads > 0),
             decode_tokens_per_second: rate
                 .filter(|_| no_rate.is_none())
                 .map(|rate| rate.tokens_per_second),
@@ -117,6 +139,8 @@ impl Summary {
             imported_from: None,
             model: named(model.name.as_deref(), &model.path).or_else(|| short(&model.architecture)),
             quantization: short(&model.quantization),
+            backend: short(&receipt.run.kernels),
+            threads: Some(receipt.run.threads).filter(|&threads| threads > 0),
             decode_tokens_per_second: receipt.tokens_per_second,
             no_rate: None,
             passes: None,
@@ -177,6 +201,7 @@ fn short(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use brickscope::{BrickId, BrickProfiler, GraphLayers, MockClock, Model};
+    use brickscope_profile::Run;
 
     use super::*;
 
@@ -212,6 +237,24 @@ mod tests {
         let nothing = Summary::of(&Profile::empty(Default::default()));
         let Summary { model, quantization, decode_tokens_per_second, passes, .. } = nothing;
         assert_eq!((model, quantization, decode_tokens_per_second, passes), Default::default());
+    }
+
+    #[test]
+    fn runs_on_other_threads_or_engines_are_of_other_series() {
+        let on = |backend: &str, threads| {
+            let run = Run { backend: backend.to_owned(), threads, ..Run::default() };
+            Profile { run: Some(run), ..profile() }
+        };
+        let summary = Summary::of(&on("llama.cpp, CPU", 2));
+        assert_eq!(summary.backend.as_deref(), Some("llama.cpp, CPU"));
+        assert_eq!(summary.threads, Some(2));
+        let series = [("avx512", 2), ("llama.cpp, CPU", 2), ("llama.cpp, CPU", 1)]
+            .map(|(backend, threads)| Series::of(&on(backend, threads)));
+        assert_eq!(series[0], Series::of(&on("avx512", 2)));
+        assert!(series[0] != series[1] && series[1] != series[2], "{series:?}");
+        // What isn't known isn't 0.
+        let Summary { backend, threads, .. } = Summary::of(&on("", 0));
+        assert_eq!((backend, threads), (None, None));
     }
 
     #[test]

@@ -9,17 +9,28 @@ use serde_json::{Map, Value, json};
 
 use crate::files::REPORT;
 use crate::list::{List, Row};
+use crate::summary::Summary;
 
-const COLUMNS: usize = 7;
+const COLUMNS: usize = 8;
 
 const HEADINGS: [&str; COLUMNS] =
-    ["run", "when (UTC)", "model", "tok/s", "disturbed", "size", "tag"];
+    ["run", "when (UTC)", "model", "on", "tok/s", "disturbed", "size", "tag"];
 
 /// Numbers, whose ends stand below each other.
-const IS_NUMBER: [bool; COLUMNS] = [false, false, false, true, true, true, false];
+const IS_NUMBER: [bool; COLUMNS] = [false, false, false, false, true, true, true, false];
 
 /// To how many columns of the terminal each may be cut; `None` for what would be another figure.
-const LEAST: [Option<usize>; COLUMNS] = [Some(15), None, Some(8), None, None, None, Some(6)];
+const LEAST: [Option<usize>; COLUMNS] =
+    [Some(15), None, Some(LEAST_OF_MODEL), None, None, None, None, Some(6)];
+
+const MODEL: usize = 2;
+const ON: usize = 3;
+const SIZE: usize = 6;
+
+/// Room for some letters of a model's name, and its quantisation.
+const LEAST_OF_MODEL: usize = 8;
+/// A terminal that has less for it doesn't show the size of runs where they ran on several things.
+const GOOD_FOR_MODEL: usize = 16;
 
 const BETWEEN: &str = "  ";
 
@@ -29,23 +40,70 @@ const BETWEEN: &str = "  ";
 #[must_use]
 pub fn table(list: &List, width: Option<usize>) -> String {
     let newest = list.rows.first().map_or("", |row| year(row.written()));
-    let rows: Vec<_> = list.rows.iter().map(|row| cells(row, newest)).collect();
+    let differs = Differs::of(list);
+    let rows: Vec<_> = list.rows.iter().map(|row| cells(row, newest, differs)).collect();
     let mut widths = HEADINGS.map(wide);
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = wide(cell).max(*width);
         }
     }
+    if !differs.any() {
+        widths[ON] = 0;
+    }
     if let Some(most) = width {
-        fit(&mut widths, most.saturating_sub(BETWEEN.len() * (COLUMNS - 1)));
+        let whole = widths;
+        fit(&mut widths, most);
+        if differs.any() && widths[MODEL] < GOOD_FOR_MODEL.min(whole[MODEL]) {
+            widths = whole;
+            widths[SIZE] = 0;
+            fit(&mut widths, most);
+        }
     }
     let mut text = line(&HEADINGS.map(str::to_owned), &widths);
     rows.iter().for_each(|row| text.push_str(&line(row, &widths)));
     text
 }
 
-/// Makes columns narrower that may be, the widest first, until all fit.
+/// What differs between the runs of a list, so that their rates are of different things.
+#[derive(Clone, Copy)]
+struct Differs {
+    backend: bool,
+    threads: bool,
+}
+
+impl Differs {
+    fn of(list: &List) -> Self {
+        fn several<T: PartialEq>(mut all: impl Iterator<Item = T>) -> bool {
+            let first = all.next();
+            all.any(|other| Some(other) != first)
+        }
+        let summaries = || list.rows.iter().filter_map(|row| row.summary.as_ref());
+        Self {
+            backend: several(summaries().filter_map(|of| of.backend.as_ref())),
+            threads: several(summaries().filter_map(|of| of.threads)),
+        }
+    }
+
+    fn any(self) -> bool {
+        self.backend || self.threads
+    }
+
+    /// `llama.cpp 2t`: of a run what differs between runs.
+    fn cell(self, of: &Summary) -> String {
+        // Its CPU is what an engine runs on anyway.
+        let engine = |of: &String| printable(of.strip_suffix(", CPU").unwrap_or(of));
+        let backend = of.backend.as_ref().filter(|_| self.backend).map(engine);
+        let threads = of.threads.filter(|_| self.threads).map(|threads| format!("{threads}t"));
+        let parts: Vec<String> = backend.into_iter().chain(threads).collect();
+        if parts.is_empty() { "-".to_owned() } else { parts.join(" ") }
+    }
+}
+
+/// Makes columns narrower that may be, the widest first, until a line fits.
 fn fit(widths: &mut [usize; COLUMNS], most: usize) {
+    let shown = widths.iter().filter(|width| **width > 0).count();
+    let most = most.saturating_sub(BETWEEN.len() * shown.saturating_sub(1));
     while widths.iter().sum::<usize>() > most {
         let wide = widths
             .iter_mut()
@@ -57,8 +115,14 @@ fn fit(widths: &mut [usize; COLUMNS], most: usize) {
 }
 
 fn line(cells: &[String; COLUMNS], widths: &[usize; COLUMNS]) -> String {
-    let cells = cells.iter().zip(widths).zip(IS_NUMBER).map(|((cell, &most), is_number)| {
-        let cell = if wide(cell) > most { cut(cell, most) } else { cell.clone() };
+    let shown = cells.iter().zip(widths).zip(IS_NUMBER).enumerate();
+    let shown = shown.filter(|(_, ((_, width), _))| **width > 0);
+    let cells = shown.map(|(nth, ((cell, &most), is_number))| {
+        let cell = match wide(cell) > most {
+            true if nth == MODEL => cut_name(cell, most),
+            true => cut(cell, most),
+            false => cell.clone(),
+        };
         let blank = " ".repeat(most.saturating_sub(wide(&cell)));
         if is_number { blank + &cell } else { cell + &blank }
     });
@@ -66,12 +130,21 @@ fn line(cells: &[String; COLUMNS], widths: &[usize; COLUMNS]) -> String {
     line.trim_end().to_owned() + "\n"
 }
 
+/// A model in so many columns, with its quantisation whole if letters of its name remain.
+fn cut_name(model: &str, most: usize) -> String {
+    let parts = model.rsplit_once(' ').map(|(name, last)| (name, last, wide(last) + 1));
+    match parts.filter(|(.., end)| most >= end + 3) {
+        Some((name, last, end)) => format!("{} {last}", cut(name, most - end)),
+        None => cut(model, most),
+    }
+}
+
 /// The columns of a cell, which has nothing that can't be printed: in a list of thousands most have plain letters.
 fn wide(cell: &str) -> usize {
     if cell.is_ascii() { cell.len() } else { columns(cell) }
 }
 
-fn cells(row: &Row, newest: &str) -> [String; COLUMNS] {
+fn cells(row: &Row, newest: &str, differs: Differs) -> [String; COLUMNS] {
     let absent = if row.summary.is_some() { "-" } else { "?" };
     let of = row.summary.as_ref();
     let model = of.map_or_else(String::new, |of| {
@@ -95,6 +168,7 @@ fn cells(row: &Row, newest: &str) -> [String; COLUMNS] {
         printable(&row.name.to_string_lossy()),
         when(row.written(), newest),
         model,
+        of.map_or_else(|| absent.to_owned(), |of| differs.cell(of)),
         rate,
         disturbed.unwrap_or_else(|| absent.to_owned()),
         size(row.bytes),
@@ -152,6 +226,8 @@ fn row_as_json(row: &Row) -> Value {
     add("model", summary.and_then(|of| of.model.as_ref()).map(|model| json!(model)));
     add("imported_from", summary.and_then(|of| of.imported_from.as_ref()).map(|of| json!(of)));
     add("quantization", summary.and_then(|of| of.quantization.as_ref()).map(|of| json!(of)));
+    add("backend", summary.and_then(|of| of.backend.as_ref()).map(|of| json!(of)));
+    add("threads", summary.and_then(|of| of.threads).map(|threads| json!(threads)));
     add("decode_tokens_per_second", rate.map(|rate| json!(rate)));
     add("no_rate", rate.is_none().then(|| json!(no_rate(row))));
     add("passes", passes.map(|of| json!(of)));
@@ -186,7 +262,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::summary::{Passes, Summary};
+    use crate::summary::Passes;
 
     fn row(name: &str, created: &str) -> Row {
         Row {
@@ -200,6 +276,8 @@ mod tests {
                 imported_from: None,
                 model: Some("brickscope-synth-110m".to_owned()),
                 quantization: Some("q8_0".to_owned()),
+                backend: Some("avx512".to_owned()),
+                threads: Some(2),
                 decode_tokens_per_second: Some(291.4),
                 no_rate: None,
                 passes: Some(Passes { phase: None, all: 64, disturbed: Some(3) }),
@@ -233,6 +311,32 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
 20251128-090000  2025-11-28                                     ?          ?  1.2 MB
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn engines_and_threads_are_shown_where_they_differ() {
+        let mut list = list();
+        list.rows[1].processes = 0;
+        if let Some(summary) = &mut list.rows[1].summary {
+            summary.threads = Some(1);
+        }
+        let text = table(&list, Some(80));
+        assert!(text.contains("q8_0  2t  ") && text.contains("q8_0  1t  "), "{text}");
+        assert!(!text.contains("avx512"), "{text}");
+        if let Some(summary) = &mut list.rows[1].summary {
+            summary.backend = Some("llama.cpp, CPU".to_owned());
+        }
+        for width in [Some(80), None] {
+            let text = table(&list, width);
+            assert!(text.contains(" q8_0  avx512 2t     "), "{text}");
+            assert!(text.contains(" q8_0  llama.cpp 1t  "), "{text}");
+            assert!(width.is_none() || text.lines().all(|line| columns(line) <= 80), "{text}");
+        }
+        let value: Value = serde_json::from_str(&json(&list, Path::new("runs"))).expect("JSON");
+        assert_eq!(value["runs"][1]["backend"], "llama.cpp, CPU");
+        assert_eq!(value["runs"][0]["threads"], 2);
+        assert_eq!(value["runs"][1]["threads"], 1);
+        assert!(value["runs"][2].get("threads").is_none(), "{value}");
     }
 
     #[test]

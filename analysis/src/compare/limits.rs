@@ -1,13 +1,14 @@
-//! Absolute limits: whether a set of processes is as fast as it is asked to be.
+//! Absolute limits: whether a set of processes, or a run, is as fast as it is asked to be.
 
 use std::fmt;
 
 use brickscope_profile::stats::{median, student};
 use brickscope_profile::text::printable;
-use brickscope_profile::{Histogram, Phase};
+use brickscope_profile::{Histogram, Phase, Profile};
 use serde::Serialize;
 
 use super::{LEAST_PROCESSES, Outcome, Process, Test};
+use crate::rate::{LEAST_FOR_INTERVAL, Rate};
 use crate::receipt::{Receipt, v1};
 
 /// What the decode test at the least depth has to reach.
@@ -34,6 +35,9 @@ pub struct Held {
     pub interval: Option<[f64; 2]>,
     /// The processes.
     pub processes: usize,
+    /// Whether the interval is that of the passes of one run.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_of_passes: bool,
     /// Why nothing is decided.
     pub undecided: Option<String>,
     /// Whether all of the interval holds the limit, or none of it.
@@ -55,15 +59,7 @@ impl Limit {
     }
 
     fn held(self, processes: usize, figures: Result<Vec<(&str, f64)>, String>) -> Held {
-        let mut held = Held {
-            limit: self,
-            test: String::new(),
-            figure: None,
-            interval: None,
-            processes,
-            undecided: None,
-            outcome: Outcome::Inconclusive,
-        };
+        let mut held = Held::none(self, processes);
         held.undecided = match figures {
             Ok(figures) => held.decide(figures),
             Err(why) => Some(why),
@@ -84,6 +80,27 @@ impl Limit {
                  `brickscope benchmark` have"
                 .to_owned()),
         }
+    }
+
+    /// Holds runs that are no benchmarks against a throughput, by the decode rate that their first screen says: one by the
+    /// interval over its passes, several by that over the runs.
+    #[must_use]
+    pub fn hold_runs(self, runs: &[Profile]) -> Held {
+        let mut held = Held::none(self, runs.len());
+        let rates: Option<Vec<Rate>> =
+            runs.iter().map(|run| Rate::of(run, Phase::Decode)).collect();
+        held.undecided = match (rates.as_deref(), runs) {
+            _ if !self.is_at_least() => {
+                Some("a p99 is of receipts, which `brickscope benchmark` writes".to_owned())
+            }
+            (None, _) => Some("no pass of it decoded tokens that were counted".to_owned()),
+            (Some([rate]), [run]) => held.decide_one(rate, run),
+            (Some(rates), _) => {
+                let name = Phase::Decode.name();
+                held.decide(rates.iter().map(|rate| (name, rate.tokens_per_second)).collect())
+            }
+        };
+        held
     }
 
     /// The figure of one process, or why there is none.
@@ -138,6 +155,34 @@ pub fn decode_test(process: &Process) -> Option<&Test> {
 }
 
 impl Held {
+    /// Before anything was looked at.
+    fn none(limit: Limit, processes: usize) -> Self {
+        Self {
+            limit,
+            test: String::new(),
+            figure: None,
+            interval: None,
+            processes,
+            is_of_passes: false,
+            undecided: None,
+            outcome: Outcome::Inconclusive,
+        }
+    }
+
+    /// Fills in what a single run says. Returns why that decides nothing.
+    fn decide_one(&mut self, rate: &Rate, run: &Profile) -> Option<String> {
+        Phase::Decode.name().clone_into(&mut self.test);
+        self.figure = Some(rate.tokens_per_second);
+        let Some(interval) = rate.interval(run) else {
+            return Some(format!(
+                "it has no interval, which takes {LEAST_FOR_INTERVAL} passes or more, most of them undisturbed: \
+                 `brickscope show` says what disturbed them"
+            ));
+        };
+        self.is_of_passes = true;
+        self.judge(interval, "more tokens")
+    }
+
     /// Fills in what the figures say. Returns why they decide nothing.
     fn decide(&mut self, figures: Vec<(&str, f64)>) -> Option<String> {
         let Some(&(test, _)) = figures.first() else {
@@ -160,7 +205,11 @@ impl Held {
         let error = (squares / (n - 1.0) / n).sqrt();
         let half = student::quantile(0.05, n - 1.0) * error;
         // No rate and no time is below 0.
-        let [low, high] = [(mean - half).max(0.0), mean + half];
+        self.judge([(mean - half).max(0.0), mean + half], "more --processes")
+    }
+
+    /// Fills in whether an interval holds the limit. Returns why that isn't decided; `more` narrow it.
+    fn judge(&mut self, [low, high]: [f64; 2], more: &str) -> Option<String> {
         self.interval = Some([low, high]);
         let limit = self.limit.value();
         let (all, none) = match self.limit.is_at_least() {
@@ -170,11 +219,7 @@ impl Held {
         self.outcome = match (all, none) {
             (true, _) => Outcome::Pass,
             (_, true) => Outcome::Slower,
-            _ => {
-                return Some(
-                    "the limit is within the interval: more --processes narrow it".to_owned(),
-                );
-            }
+            _ => return Some(format!("the limit is within the interval: {more} narrow it")),
         };
         None
     }
@@ -193,7 +238,11 @@ impl fmt::Display for Held {
         if let Some([low, high]) = self.interval {
             write!(f, "95 % {low:.2} to {high:.2}, ")?;
         }
-        let processes = if self.processes == 1 { "process" } else { "processes" };
+        let processes = match self.processes {
+            1 if self.is_of_passes => "run, by its passes",
+            1 => "process",
+            _ => "processes",
+        };
         let mean = if self.processes > 1 { "mean of " } else { "" };
         write!(f, "{mean}{} {processes}), {bound} {} asked: ", self.processes, self.limit.value())?;
         match (self.outcome, &self.undecided) {
@@ -271,6 +320,42 @@ mod tests {
         assert_eq!(held.outcome, Outcome::Inconclusive);
         assert!(held.to_string().starts_with("decode: n/a tokens/s"), "{held}");
         assert_eq!(Limit::Throughput(1.0).hold(&[]).outcome, Outcome::Inconclusive);
+    }
+
+    /// A run of passes over one token that took these times, in milliseconds.
+    fn run(times: &[u64]) -> Profile {
+        let hand = brickscope::MockClock::default();
+        let profiler = brickscope::BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        for (position, ms) in (0..).zip(times) {
+            let pass = profiler.begin_pass(Phase::Decode);
+            let timer = profiler.start_brick(brickscope::BrickId::LmHead);
+            hand.advance(ms * 1_000_000);
+            profiler.stop_brick(timer, 1);
+            profiler.end_pass(pass, 1, position);
+        }
+        profiler.profile()
+    }
+
+    #[test]
+    fn a_run_is_held_by_the_interval_over_its_passes() {
+        // 20 ms a token, so 50 tokens/s.
+        let times = [19, 21, 20, 19, 21, 20, 19, 21, 20, 20];
+        let rate = |limit, times: &[u64]| Limit::Throughput(limit).hold_runs(&[run(times)]);
+        let held = rate(20.0, &times);
+        assert_eq!(held.outcome, Outcome::Pass, "{held}");
+        let said = held.to_string();
+        assert!(said.starts_with("decode: 50.00 tokens/s (95 % "), "{said}");
+        assert!(said.ends_with("1 run, by its passes), at least 20 asked: held"), "{said}");
+        assert_eq!(rate(80.0, &times).outcome, Outcome::Slower);
+        assert_eq!(rate(50.0, &times).outcome, Outcome::Inconclusive);
+        // Too few passes, none, and what a run doesn't have.
+        let few = rate(20.0, &times[..2]);
+        assert_eq!((few.outcome, few.interval), (Outcome::Inconclusive, None));
+        assert_eq!(few.figure, Some(50.0), "the figure is known");
+        assert_eq!(rate(20.0, &[]).outcome, Outcome::Inconclusive);
+        let p99 = Limit::P99(5.0).hold_runs(&[run(&times)]);
+        assert_eq!(p99.outcome, Outcome::Inconclusive);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use brickscope_profile::{Change, Disturber, PassTime, Phase, PhaseTotal};
 use super::facts::{Facts, PhaseFacts};
 use super::{Finding, FindingKind, Findings, Gain};
 use crate::passes::did;
-use crate::typical::{Basis, Typical};
+use crate::typical::{Basis, Typical, passes_text};
 use crate::words::{fraction, time};
 
 /// Then disturbances are what to do something about.
@@ -95,7 +95,7 @@ fn waited_ns(facts: &Facts<'_>, of: &PhaseFacts<'_>) -> Option<f64> {
 fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64) -> Finding {
     let threads = facts.threads();
     let (cpus, flags) = (facts.cpus(), facts.flags);
-    let all = of.total.passes;
+    let all = passes_text(of.total.passes);
     let fewer = match threads {
         2.. => format!(", or run fewer threads (`{} {}`)", flags.threads, threads - 1),
         _ => String::new(),
@@ -124,7 +124,7 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
                 (
                     "threads-share-a-cpu",
                     format!(
-                        "give each thread a CPU ({}){fewer}: threads shared a CPU in {disturbed} of {all} passes",
+                        "give each thread a CPU ({}){fewer}: threads shared a CPU in {disturbed} of {all}",
                         flags.pin
                     ),
                     None,
@@ -135,47 +135,55 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
             "other-programs",
             format!(
                 "stop other programs, which used {} of the CPU time: beside them threads shared a CPU in {disturbed} of \
-                 {all} passes{fewer}",
+                 {all}{fewer}",
                 fraction(load)
             ),
             Some("brickscope profile MODEL".to_owned()),
         ),
         Disturber::Others => (
             "other-programs",
-            format!(
-                "stop other programs, which took the CPU in {disturbed} of {all} passes{fewer}"
-            ),
+            format!("stop other programs, which took the CPU in {disturbed} of {all}{fewer}"),
             Some("brickscope profile MODEL".to_owned()),
         ),
         Disturber::Quota => (
             "cpu-quota",
             format!(
-                "raise the CPU quota of this control group (cpu.max), which stopped {disturbed} of {all} passes{fewer}"
+                "raise the CPU quota of this control group (cpu.max), which stopped {disturbed} of {all}{fewer}"
             ),
             None,
         ),
         Disturber::Hypervisor => (
             "hypervisor",
             format!(
-                "measure on another machine or later: the hypervisor took the CPU in {disturbed} of {all} passes"
+                "measure on another machine or later: the hypervisor took the CPU in {disturbed} of {all}"
             ),
             None,
         ),
         Disturber::Unknown => (
             "waits-for-a-cpu",
-            format!("find out what else runs: {disturbed} of {all} passes waited for a CPU{fewer}"),
+            format!("find out what else runs: {disturbed} of {all} waited for a CPU{fewer}"),
             None,
         ),
     };
     let mut finding = Finding::new(rule, FindingKind::Slow, Some(of.phase));
-    finding.what = format!("{} in {disturbed} of {all} {} passes", did(by), of.phase);
+    let noun = if of.total.passes == 1 { "pass" } else { "passes" };
+    let n = of.total.passes;
+    finding.what = format!("{} in {disturbed} of {n} {} {noun}", did(by), of.phase);
     finding.advice = advice;
-    finding.test = test.filter(|_| flags.is_ours);
+    finding.test = match rule {
+        _ if flags.is_ours => test,
+        // A run of llama.cpp is made again by its own command.
+        "other-programs" if flags.can_try => Some(match threads {
+            2.. => format!("brickscope try RUN {rule} --threads {}", threads - 1),
+            _ => format!("brickscope try RUN {rule} --on COMMAND --off COMMAND"),
+        }),
+        _ => None,
+    };
     "passes that waited for no CPU take as long".clone_into(&mut finding.refuted_if);
     let typical = &of.typical;
     finding = finding.because(
         format!(
-            "{disturbed} of {all} passes in which a thread waited for more than a hundredth of it"
+            "{disturbed} of {all} in which a thread waited for more than a hundredth of it"
         ),
         "/passes, disturbance",
     );

@@ -1,5 +1,5 @@
 use brickscope::{BrickId, BrickProfiler, MockClock};
-use brickscope_profile::{Ceilings, Data, Work};
+use brickscope_profile::{CeilingReading, Ceilings, Data, ReadingTime, Work};
 use proptest::prelude::*;
 
 use super::*;
@@ -223,6 +223,19 @@ fn where_nearly_all_passes_were_disturbed_the_median_spans_say_what_limits_it() 
         report.contains("disturbed: 62 of 64 passes of decode; other programs disturbed 62"),
         "{report}"
     );
+    // Without a verdict there is no sentence about one.
+    let ceilings = profile.ceilings.as_mut().expect("ceilings");
+    ceilings.read_bytes_per_second = 60e9;
+    for (when, gigabytes) in [(ReadingTime::Before, 60.0), (ReadingTime::After, 39.0)] {
+        let read_bytes_per_second = 1e9 * gigabytes;
+        let measured = String::new();
+        let reading = CeilingReading { when, measured, read_bytes_per_second, disturbed: false };
+        ceilings.readings.push(reading);
+    }
+    let headline = view::headline(&profile);
+    let begin = "62 of 64 decode passes were disturbed, so what limits decode has no verdict; by median \
+                 spans, LmHead takes the most time, ";
+    assert!(headline.starts_with(begin), "{headline}");
 }
 
 #[test]

@@ -464,7 +464,7 @@ fn test_notes(test: &TestChange) -> Vec<String> {
 fn legend(comparison: &Comparison) -> String {
     if comparison.tests.iter().all(is_bare) {
         return "B:A is B's time over A's. Between two runs of the same program it differs from 1, too: several runs of each, \
-                in turns, tell how much (`benchmark --processes`, `bisect`)."
+                in turns, tell how much (`versus`, `benchmark --processes`, `bisect`)."
             .to_owned();
     }
     let unclear: Vec<&Change> = comparison

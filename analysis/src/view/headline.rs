@@ -116,6 +116,11 @@ fn judgement(profile: &Profile) -> String {
         );
     }
     let typical = Typical::of(all_passes, total.phase);
+    let disturbed = typical.as_ref().filter(|typical| typical.basis == Basis::Spans);
+    let disturbed = disturbed.map(|typical| {
+        let (out, all) = (typical.left_out.passes, typical.passes);
+        format!("{out} of {all} {} passes were disturbed", total.phase)
+    });
     let name = match typical {
         // Then sums say as much about other processes as about the model, and medians of spans don't.
         Some(Typical { basis: Basis::Spans, left_out, passes, .. }) => {
@@ -139,6 +144,12 @@ fn judgement(profile: &Profile) -> String {
     let Some(verdict) = roofline.ok().and_then(|roofline| roofline.verdict()) else {
         return format!("{name}: {top}.");
     };
+    if let Some(disturbed) = disturbed.filter(|_| verdict.reach == Reach::Unsettled) {
+        let phase = total.phase;
+        return format!(
+            "{disturbed}, so what limits {phase} has no verdict; by median spans, {top}."
+        );
+    }
     let cause = match verdict.reach {
         Reach::Far => ", so likely latency, synchronisation or idle threads limit it",
         Reach::Above => ", so the stated work or the ceilings are wrong",

@@ -80,7 +80,7 @@ pub use self::summary::{
     Piece, Size, Summary, Tone, disturbed_by, disturber, next_step, phase_limit, summary,
 };
 pub use self::trials::{trials, tried};
-pub use self::versus::{Circumstances, versus, versus_json, versus_markdown};
+pub use self::versus::{Circumstances, versus, versus_command, versus_json, versus_markdown};
 pub use crate::text::wrap;
 pub use crate::words::quoted;
 

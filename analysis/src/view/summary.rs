@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use brickscope_profile::text::{
-    alike_when_cut, brief, count, percent, printable, printable_text, screened_lines,
+    alike_when_cut, brief, count, printable, printable_text, screened_lines,
 };
 use brickscope_profile::{
     DeviceProfile, Disturber, NameKind, Phase, PhaseTotal, Profile, Source, SyncMode, Total,
@@ -113,8 +113,6 @@ impl fmt::Display for Summary {
 const LEAST_COLUMNS: usize = 66;
 /// A brick with less of the time than this is not worth a row.
 const LEAST_SHARE: f64 = 0.01;
-/// With fewer passes, an interval of their mean says little.
-const LEAST_FOR_INTERVAL: u64 = 5;
 /// A rank that comes last is worth a look before bricks, if passes could take so much less without it.
 const LEAST_LEAD: f64 = 0.03;
 /// Then a phase can't be judged, since too much of it lies outside of all bricks.
@@ -123,6 +121,9 @@ const MOST_UNATTRIBUTED: f64 = 0.1;
 const MOST_BESIDE: usize = 4;
 /// The most notes; the report has all.
 const MOST_NOTES: usize = 3;
+/// The most lines of each, and of all together.
+const MOST_LINES_OF_A_NOTE: usize = 3;
+const MOST_LINES_OF_NOTES: usize = 2 * MOST_NOTES;
 
 /// The first screen of a run: how fast each phase was and what limits it, how much of it was disturbed, the bricks
 /// that take the most time, and what to do next. `run` is the run's folder, for the commands in the last line.
@@ -175,9 +176,12 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
     if let Some(of_ranks) = ranks::in_summary(profile) {
         head.wrapped(&of_ranks, columns, 2, Tone::Plain);
     }
-    for note in notes(profile, &main) {
-        // The whole is in the report.
-        head.wrapped(&cut(&note.text, 2 * columns - 12), columns, 2, note.tone);
+    let notes = notes(profile, &main);
+    let lines = (MOST_LINES_OF_NOTES / notes.len().max(1)).min(MOST_LINES_OF_A_NOTE);
+    for note in notes {
+        // The whole is in the report. What is cut ends before a word, never within a number or its unit.
+        let room = lines * (columns - 6);
+        head.wrapped(&cut_at_a_word(&note.text, room), columns, 2, note.tone);
     }
 
     let mut foot = Summary::default();
@@ -240,6 +244,21 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
     }
     head.lines.append(&mut foot.lines);
     head
+}
+
+/// `text` in at most `most` columns, without a part of a word at its end, or of a figure and its unit.
+fn cut_at_a_word(text: &str, most: usize) -> String {
+    let short = cut(text, most);
+    if short == text {
+        return short;
+    }
+    let kept = short.rsplit_once(' ').map_or(&*short, |(before, _)| before);
+    // A figure whose unit was cut.
+    let kept = match kept.rsplit_once(' ') {
+        Some((before, last)) if last.ends_with(|c: char| c.is_ascii_digit()) => before,
+        _ => kept,
+    };
+    format!("{kept} …")
 }
 
 /// What the table of bricks is of.
@@ -527,9 +546,9 @@ fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
         return (format!("{how}no roof is known for {devices}"), Tone::Plain);
     }
     if total.unattributed_ns as f64 > MOST_UNATTRIBUTED * wall {
-        let share = percent(total.unattributed_ns as f64, wall);
+        let share = fraction(total.unattributed_ns as f64 / wall);
         let why = disturber(profile, phase).unwrap_or("unknown limit");
-        return (format!("{why}: {share} of it lies outside of all bricks"), Tone::Bad);
+        return (format!("{why}: {share} of {phase} lies outside of all bricks"), Tone::Bad);
     }
     let sum = |of: fn(&Total) -> u64| bricks.iter().map(|brick| of(brick) as f64).sum::<f64>();
     let (bytes, flops) = (sum(|of| of.stats.total_bytes), sum(|of| of.stats.total_flops));
@@ -576,26 +595,9 @@ pub const fn disturbed_by(by: Disturber) -> &'static str {
 
 /// ` ± 4 %`, of the mean pass; nothing if that isn't known.
 fn spread(profile: &Profile, phase: Phase) -> String {
-    let typical = Typical::of(profile, phase);
-    // Of median spans it would say how alike they are, not how sure the rate is.
-    let Some(Typical { wall, passes: LEAST_FOR_INTERVAL.., .. }) =
-        typical.filter(|typical| typical.basis == Basis::Passes)
-    else {
-        return String::new();
-    };
-    let mut tokens = profile.passes.iter().filter(|pass| pass.phase == phase).map(|of| of.tokens);
-    let first = tokens.next();
-    // Passes over other numbers of tokens take other times.
-    if tokens.any(|other| Some(other) != first) {
-        return String::new();
-    }
-    match wall.interval_ns {
-        Some([low, high]) if low < high && wall.ns > 0.0 => {
-            let half = 50.0 * (high - low) / wall.ns;
-            if half < 0.95 { format!(" ± {half:.1} %") } else { format!(" ± {half:.0} %") }
-        }
-        _ => String::new(),
-    }
+    let Some(pass) = rate::pass_interval(profile, phase) else { return String::new() };
+    let half = 50.0 * (pass.interval_ns[1] - pass.interval_ns[0]) / pass.ns;
+    if half < 0.95 { format!(" ± {half:.1} %") } else { format!(" ± {half:.0} %") }
 }
 
 /// What is doubtful, or was left out: a short line each.
@@ -626,7 +628,10 @@ fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
     // First, since it says what the figures are.
     let serialised = device::serialised_notes(profile).into_iter();
     notes.splice(..0, serialised.map(|text| Piece { text, tone: Tone::Plain }));
-    notes.extend(dropped.lines().map(bad));
+    let [lost, left_out] = dropped.lost_and_left_out();
+    notes.extend(lost.lines().map(bad));
+    // That was on purpose.
+    notes.extend(left_out.lines().map(|text| Piece { text, tone: Tone::Plain }));
     notes.extend(device::losses(profile).into_iter().map(bad));
     if let Some(ppm) = profile.clock.drift_ppm.filter(|ppm| ppm.abs() > MOST_DRIFT_PPM) {
         notes.push(bad(format!("the counter drifted {ppm:+.0} ppm from the OS clock")));
@@ -1051,4 +1056,19 @@ fn bar_of(share: f64, width: usize) -> String {
     let bar = "█".repeat(eighths / 8) + EIGHTHS[eighths % 8];
     let blank = width.saturating_sub(bar.chars().count());
     bar + &" ".repeat(blank)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_cut_before_a_word_and_never_within_a_figure() {
+        let text = "other programs took the CPU (1), 2 stalls, the longest of 4.33 ms in layer 7";
+        assert_eq!(cut_at_a_word(text, 200), text);
+        let expected = "other programs took the CPU (1), 2 stalls, the longest of …";
+        for most in [expected.chars().count() + 4, expected.chars().count() + 5] {
+            assert_eq!(cut_at_a_word(text, most), expected, "{most}");
+        }
+    }
 }

@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::save;
-use brickscope_profile::text::{count, printable, printable_text, screened, screened_lines};
+use brickscope_profile::text::{
+    count, is_unprintable, printable, printable_text, screened, screened_lines,
+};
+use brickscope_profile::{Profile, save, secrets};
 use serde::Serialize;
 
 use super::comparison::{comparison_headline, percent, signed, title};
@@ -14,7 +16,7 @@ use crate::compare::{
     MovedPart, Outcome, Sample, TestChange, Verdict, Versus,
 };
 use crate::text::{WIDTH, cut, labelled, markdown, padded, wrap};
-use crate::words::{change_of, digits, time};
+use crate::words::{change_of, digits, shell_word, time};
 
 /// How two commands ran.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -376,4 +378,64 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
         ),
     ));
     lines
+}
+
+/// The command that runs what two runs are of in turns: `brickscope versus 'A' 'B'`. `None` unless both are of commands of
+/// llama.cpp that can be run again.
+#[must_use]
+pub fn versus_command(runs: [&Profile; 2]) -> Option<String> {
+    let [a, b] = runs.map(command_line);
+    let (a, b) = (a?, b?);
+    (a != b).then(|| format!("brickscope versus {} {}", shell_word(&a), shell_word(&b)))
+}
+
+/// What `brickscope run` ran, as a shell takes it.
+fn command_line(profile: &Profile) -> Option<String> {
+    let run = profile.run.as_ref().filter(|_| profile.imported.is_none())?;
+    let is_command = run.backend.starts_with("llama.cpp")
+        && !run.backend.starts_with("llama.cpp in this program");
+    // A server doesn't end by itself.
+    let ends = run.command.first().is_some_and(|program| !program.contains("server"));
+    let is_whole = !secrets::are_left_out(&run.command)
+        && !run.command.iter().any(|word| word.contains(is_unprintable));
+    (is_command && ends && is_whole).then(|| {
+        run.command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope_profile::Run;
+
+    use super::*;
+
+    #[test]
+    fn two_runs_of_llama_cpp_have_the_command_that_compares_them() {
+        let run = |command: &str, backend: &str| {
+            let mut profile = Profile::empty(Default::default());
+            profile.run = Some(Run {
+                command: command.split(' ').map(str::to_owned).collect(),
+                backend: backend.to_owned(),
+                ..Run::default()
+            });
+            profile
+        };
+        let a = run("llama-cli -m q8.gguf -p it's", "llama.cpp, CPU");
+        let b = run("llama-cli -m q4.gguf -p x", "llama.cpp, CPU");
+        let command = versus_command([&a, &b]).expect("a command");
+        let expected = [
+            shell_word("llama-cli -m q8.gguf -p 'it'\\''s'"),
+            shell_word("llama-cli -m q4.gguf -p x"),
+        ];
+        assert_eq!(command, format!("brickscope versus {}", expected.join(" ")));
+        for other in [
+            run("llama-server -m q4.gguf", "llama.cpp, CPU"),
+            run("brickscope profile", "avx2"),
+            run("mine", "llama.cpp in this program"),
+            Profile::empty(Default::default()),
+            a.clone(),
+        ] {
+            assert_eq!(versus_command([&a, &other]), None, "{:?}", other.run);
+        }
+    }
 }

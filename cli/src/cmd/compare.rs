@@ -9,10 +9,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use brickscope::Profile;
 use brickscope_analysis::compare::{Side, turns_at_random};
+use brickscope_analysis::view;
 
 use crate::comparison::{compared, exit_code, print};
-use crate::flags::{ComparisonArgs, MAX_PROCESSES};
-use crate::runs::{RunDir, named, sides};
+use crate::flags::{ComparisonArgs, ComparisonFormat, MAX_PROCESSES};
+use crate::runs::{RunDir, load, named, sides};
 use crate::{family, interrupt, output, progress};
 
 /// Show what became slower or faster from A to B: tests, categories and bricks.
@@ -61,18 +62,27 @@ pub(crate) struct CompareArgs {
 const MOST_A_SIDE: u32 = 500;
 
 pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
-    let [a, b] = match args.processes {
-        Some(processes) => measure_in_turns(args, processes)?,
+    let (runs, [a, b]) = match args.processes {
+        Some(processes) => (None, measure_in_turns(args, processes)?),
         None => {
             let [a, b] = [named(&args.a)?, named(&args.b)?];
             let side_a = sides::load(&a, args.how.force).context("A")?;
             // What is no run at all was told before.
             are_two(&a, &b)?;
-            [side_a, sides::load(&b, args.how.force).context("B")?]
+            let sides = [side_a, sides::load(&b, args.how.force).context("B")?];
+            (Some([a, b]), sides)
         }
     };
     let comparison = compared(&a, &b, &args.how, true)?;
     print(&comparison, &args.how)?;
+    let are_single = comparison.a.processes == 1 && comparison.b.processes == 1;
+    let is_text = args.how.format() == ComparisonFormat::Text;
+    if let Some(runs) = runs.filter(|_| are_single && is_text)
+        && let [Ok(a), Ok(b)] = runs.map(|run| load(&run))
+        && let Some(command) = view::versus_command([&a, &b])
+    {
+        output::print(format!("\nBoth commands in turns: {command}\n"))?;
+    }
     Ok(exit_code(comparison.outcome()))
 }
 

@@ -28,7 +28,9 @@ pub(crate) struct CompletionsArgs {
 /// `command` is the whole command line.
 pub(crate) fn run(args: &CompletionsArgs, mut command: Command) -> Result<()> {
     let shell = args.shell.or_else(Shell::from_env);
-    let shell = shell.context("SHELL names no shell that is known: name one")?;
+    let shell = shell.context(
+        "SHELL names no shell that is known: name one of bash, elvish, fish, powershell and zsh",
+    )?;
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "brickscope", &mut script);
     if !args.install {

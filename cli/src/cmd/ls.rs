@@ -13,7 +13,7 @@ use crate::text::{WIDTH, count};
 /// List the runs in a folder, the newest first.
 ///
 /// The speed is decoded tokens per second, as `show` says it; `disturbed` is how many passes were, of how many. What a run
-/// doesn't have is `-`. On a terminal names are cut to its width, in a pipe they are whole.
+/// doesn't have is `-`. Where runs differ in it, `on` is the engine or the kernels, and the threads: `llama.cpp 2t`. On a terminal names are cut to its width, in a pipe they are whole.
 ///
 /// Each run has a small file with these figures. A run of an earlier version, or of a program of your own, gets it when it is
 /// listed for the first time: at most 32 of them and 32 MiB at once, and of the others the speed is `?`.
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &LsArgs) -> Result<()> {
     if list.rows.is_empty() && is_run(folder) {
         tell!("note: {shown} is a run itself: `brickscope show {shown}`");
     } else if list.rows.is_empty() {
-        tell!("note: there is no run in {shown}: `profile` and `import` write one");
+        tell!("note: there is no run in {shown}: `profile`, `run`, `import` write one");
     }
     if list.unread > 0 {
         tell!(

@@ -1,15 +1,18 @@
 //! `brickscope report`: writes one run, two side by side, or those of a folder, as an HTML file.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use brickscope::write_atomically;
 use brickscope_analysis::compare::{Options, compare};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::view;
-use brickscope_report::{Folder, Run, links, of_folder, of_run, of_two, open, steps};
-use brickscope_runs::{Budget, REPORT, home, list, view as listed};
+use brickscope_report::{Folder, Run, is_page, links, of_folder, of_run, of_two, open, steps};
+use brickscope_runs::{
+    Budget, List, REPORT, find, folder_of, home, is_run, list, tag, view as listed,
+};
 use serde_json::json;
 
 use crate::runs::sides;
@@ -38,6 +41,10 @@ pub(crate) struct ReportArgs {
     #[arg(short, long, alias = "out", value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 
+    /// Write to the file of --output even if it is none of these pages.
+    #[arg(long, requires = "output")]
+    pub(crate) overwrite: bool,
+
     /// With two runs: compare even if they ran under different conditions.
     #[arg(long, requires = "other")]
     pub(crate) force: bool,
@@ -62,6 +69,9 @@ pub(crate) struct ReportArgs {
 }
 
 pub(crate) fn run(args: &ReportArgs) -> Result<()> {
+    if let Some(out) = args.output.as_deref().filter(|_| !args.overwrite) {
+        is_replaceable(out)?;
+    }
     let (out, page, headline) = match &args.all {
         Some(folder) => all(folder.as_deref().unwrap_or(home()), args)?,
         None => some(args)?,
@@ -94,12 +104,40 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
     Ok(())
 }
 
+/// Refuses to write over a file that is no report.
+fn is_replaceable(out: &Path) -> Result<()> {
+    // Of what isn't there or can't be read, writing says so.
+    if output::is_stdout(out) || !out.is_file() {
+        return Ok(());
+    }
+    let mut start = Vec::new();
+    let read = File::open(out).and_then(|file| file.take(4096).read_to_end(&mut start));
+    ensure!(
+        read.is_err() || start.is_empty() || is_page(&start),
+        "{} is there, and is no report of brickscope: name another file, or --overwrite it",
+        output::shown(out)
+    );
+    Ok(())
+}
+
 /// The file, the page and the headline of a folder of runs.
 fn all(folder: &Path, args: &ReportArgs) -> Result<(PathBuf, String, String)> {
     let shown = output::shown(folder);
-    let found = list(folder, Budget::SOME).with_context(|| shown.clone())?;
+    // A tag or a name.
+    let named = find(folder, home()).ok().filter(|found| is_run(&found.path));
+    if let Some(run) = named.filter(|_| !folder.exists()) {
+        let run = output::shown(&run.path);
+        bail!("--all is of a folder of runs, and {run} is one run: `brickscope report {run}`");
+    }
+    let found = match list(folder, Budget::SOME) {
+        Err(error) if folder == home() && error.kind() == ErrorKind::NotFound => List::default(),
+        found => found.with_context(|| shown.clone())?,
+    };
+    if found.rows.is_empty() && is_run(folder) {
+        bail!("--all is of a folder of runs, and {shown} is one run: `brickscope report {shown}`");
+    }
     if found.rows.is_empty() {
-        bail!("there is no run in {shown}: `profile` and `import` write one");
+        bail!("there is no run in {shown}: `profile`, `run` and `import` write one");
     }
     let out = args.output.clone().unwrap_or_else(|| folder.join("runs.html"));
     let rows: Vec<&Path> = found.rows.iter().map(|row| row.path.as_path()).collect();
@@ -173,7 +211,11 @@ fn receipt_of(run: &Path) -> Result<Option<Receipt>> {
 }
 
 fn two(a: &Path, b: &Path, is_forced: bool) -> Result<(String, String)> {
-    let names = [a, b].map(|path| path.display().to_string());
+    // By their tags, where they have some.
+    let names = [a, b].map(|path| {
+        let tag = tag::of(folder_of(path)).filter(|_| path.exists());
+        tag.map_or_else(|| called(path), |tag| format!("{tag} ({})", called(path)))
+    });
     let note = progress::note("comparing");
     let options = Options { is_forced, models_may_differ: true, ..Options::default() };
     let comparison = sides::load(a, is_forced)

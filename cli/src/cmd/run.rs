@@ -481,7 +481,11 @@ fn watch(
     let asked = interrupt::leave_to_child()?;
     let mut child = command.spawn().map_err(|error| {
         let is_word = !program.as_encoded_bytes().contains(&b'/');
+        let is_line = program.as_encoded_bytes().contains(&b' ');
         let hint = match error.kind() {
+            io::ErrorKind::NotFound if is_line && rest.is_empty() => {
+                ". It is a whole command line in quotation marks: leave them out"
+            }
             io::ErrorKind::NotFound if is_word => {
                 ". It isn't in PATH: give its path, such as ./build/bin/llama-bench"
             }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
-use brickscope_runs::{Budget, folder_of, home, is_run, list, tag};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use brickscope_runs::{Budget, find, folder_of, home, is_run, list, tag};
 
 use crate::{output, runs};
 
@@ -30,7 +30,7 @@ pub(crate) struct TagArgs {
 }
 
 pub(crate) fn run(args: &TagArgs) -> Result<()> {
-    let run = runs::named(&args.run)?;
+    let run = runs::named(&args.run).map_err(|error| swapped(args).unwrap_or(error))?;
     let folder = folder_of(&run);
     let shown = output::shown(folder);
     // Of what isn't there, the folder would be this one.
@@ -52,6 +52,14 @@ pub(crate) fn run(args: &TagArgs) -> Result<()> {
         tell!("note: here is a file or folder called {name}, which wins over the tag");
     }
     output::print(format!("{shown} is `{name}`{before}\n"))
+}
+
+/// What is wrong if the tag stands before the run.
+fn swapped(args: &TagArgs) -> Option<anyhow::Error> {
+    let name = args.name.as_deref()?;
+    let run = find(Path::new(name), home()).ok().filter(|found| is_run(&found.path))?;
+    let (run, tag) = (output::shown(&run.path), output::shown(&args.run));
+    Some(anyhow!("the run comes first, then its tag: `brickscope tag {run} {tag}`"))
 }
 
 /// Refuses a run whose tag no command would find.

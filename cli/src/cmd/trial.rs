@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::flags::threads;
 use crate::runs::again::{Again, Changed, Line, Read, make};
-use crate::text::printable;
+use crate::text::{count, printable};
 use crate::{interrupt, output, private, progress, runs};
 
 /// Try what a finding advises: make the run again, with the change and without it, in turns.
@@ -329,6 +329,15 @@ impl Drop for Switch<'_> {
     }
 }
 
+/// Why threads can't be tried with a command that doesn't take their number as llama.cpp's programs do.
+fn other_number(asked: u32, ran: u32) -> String {
+    let threads = count(ran.into(), "thread");
+    format!(
+        "`-t {asked}` was put into its command, and the run still had {threads}: that command takes their number otherwise. \
+         Write it there yourself: `brickscope versus 'COMMAND' 'COMMAND'` compares two commands"
+    )
+}
+
 /// Times of a pass without and with each change, in pairs.
 type Pairs = Vec<(f64, f64)>;
 
@@ -365,10 +374,7 @@ fn measure(
             let ran = profile.run.as_ref().map_or(0, |run| run.threads);
             let change = arm.checked_sub(1).map(|nth| &questions[nth].change);
             if let Some(Change::Threads(asked)) = change {
-                ensure!(
-                    ran == *asked || ran == 0,
-                    "with {asked} threads asked for, the run had {ran}: its command takes their number otherwise"
-                );
+                ensure!(ran == *asked || ran == 0, "{}", other_number(*asked, ran));
             }
             shares.push(trial::others_share(&profile));
             made[arm] = Some(profile);
@@ -387,4 +393,16 @@ fn measure(
     }
     bar.finish_and_clear();
     Ok((pairs, trial::mean(shares.into_iter())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_takes_threads_otherwise_is_told_with_the_way_out() {
+        let said = other_number(1, 2);
+        assert!(said.contains("`-t 1` was put") && said.contains("had 2 threads"), "{said}");
+        assert!(said.contains("brickscope versus"), "{said}");
+    }
 }

@@ -335,5 +335,6 @@ fn so_far(latest: Option<&Versus>, pairs: usize, of_pair: Duration) -> String {
     let known = if known.is_empty() { String::new() } else { format!(", {}", known.join(", ")) };
     let next = (pairs + 1..).find(|&pairs| look_after(pairs).is_some()).unwrap_or(pairs + 1);
     let left = of_pair * (next - pairs) as u32;
-    format!("{pairs} pairs{known}; a look in {} s", left.as_secs())
+    let pairs = count(pairs as u64, "pair");
+    format!("{pairs}{known}; a look in {} s", left.as_secs())
 }

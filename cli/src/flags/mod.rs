@@ -101,7 +101,7 @@ impl From<MetricsNames> for Names {
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ExecutorArgs {
     /// Number of threads. By default all that this process may use.
-    #[arg(long, value_parser = threads, help_heading = EXECUTION)]
+    #[arg(long, short_alias = 't', value_parser = threads, help_heading = EXECUTION)]
     pub(crate) threads: Option<NonZeroUsize>,
 
     /// The kernels to run: scalar, avx2, avx512 or neon (tested under qemu, never run on silicon) on the

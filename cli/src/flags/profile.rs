@@ -30,15 +30,16 @@ pub(crate) struct ProfileArgs {
     pub(crate) model: Option<PathBuf>,
 
     /// The same as naming the file without a flag.
-    #[arg(long = "model", value_name = "MODEL", hide = true, conflicts_with = "model")]
+    #[arg(long = "model", short_alias = 'm', value_name = "MODEL", hide = true, conflicts_with = "model")]
     pub(crate) named_model: Option<PathBuf>,
 
     /// The prompt. By default a few sentences about profilers, about 100 tokens.
-    #[arg(long, default_value = DEFAULT_PROMPT, hide_default_value = true)]
+    #[arg(long, short_alias = 'p', default_value = DEFAULT_PROMPT, hide_default_value = true)]
     pub(crate) prompt: String,
 
     /// Tokens to generate. An end-of-text token doesn't stop the run, so that runs can be compared.
-    #[arg(long, alias = "max-tokens", default_value_t = 64, allow_negative_numbers = true)]
+    // Short as in llama.cpp, whose users type them.
+    #[arg(long, short_alias = 'n', alias = "max-tokens", default_value_t = 64, allow_negative_numbers = true)]
     pub(crate) tokens: usize,
 
     /// The folder to write the run to. By default a new one in `brickscope-runs`.

@@ -9,6 +9,7 @@ use brickscope_analysis::compare::{Process, of_most_tokens};
 use brickscope_analysis::place;
 
 use super::again::Line;
+use crate::text::printable;
 
 /// The words of a command line as a shell has them, without expansions; and the command by which brickscope runs them.
 pub(crate) fn line(command: &str) -> Result<Line> {
@@ -27,6 +28,11 @@ pub(crate) fn line(command: &str) -> Result<Line> {
     let [program, rest @ ..] = words else {
         anyhow::bail!("it names no program");
     };
+    ensure!(
+        !program.ends_with(".gguf"),
+        "{0} is a model: name a command, such as 'llama-bench -m {0}' or 'profile {0}'",
+        printable(program)
+    );
     let own = std::env::current_exe().context("can't find this program's file")?;
     let is_brickscope = Path::new(program).file_name().is_some_and(|name| name == "brickscope");
     let (program, words) = match (program.as_str(), rest.first().map(String::as_str)) {
@@ -136,6 +142,7 @@ mod tests {
         let refused = |command: &str| line(command).expect_err("refused").to_string();
         assert!(refused("it's").contains("quotation mark"));
         assert!(refused("A=1").contains("names no program"));
+        assert!(refused("m.gguf").contains("'llama-bench -m m.gguf'"));
         assert!(refused("brickscope show RUN").contains("not `show`"));
         assert!(refused("llama-server -m m.gguf").contains("doesn't end by itself"));
     }

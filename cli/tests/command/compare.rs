@@ -410,7 +410,7 @@ fn a_gate_from_the_first_run_on() {
     // Both in the default folder of runs.
     let runs = dir.path().join("brickscope-runs");
     let (code, _, said) = at(&[]);
-    assert!(code == 2 && said.contains("there is no run in brickscope-runs"), "{said}");
+    assert!(code == 2 && said.contains("there is no benchmark in brickscope-runs"), "{said}");
     let first = set(&runs, "20260101-000000", 10, 0, 1.0);
     let (code, _, said) = at(&[]);
     assert_eq!(code, 2, "{said}");
@@ -847,4 +847,69 @@ fn the_help_says_what_the_exit_codes_mean() {
             "{said}"
         );
     }
+}
+
+/// A run of passes that decode 50 tokens per second.
+fn decoded(dir: &Path, name: &str, backend: &str, command: &str) -> PathBuf {
+    use brickscope::{BrickId, BrickProfiler, MockClock, Phase, Run};
+
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    for (position, ms) in (0..).zip([19, 21, 20, 19, 21, 20, 19, 21]) {
+        let pass = profiler.begin_pass(Phase::Decode);
+        let timer = profiler.start_brick(BrickId::LmHead);
+        hand.advance(ms * 1_000_000);
+        profiler.stop_brick(timer, 1);
+        profiler.end_pass(pass, 1, position);
+    }
+    let mut profile = profiler.profile();
+    profile.run = Some(Run {
+        backend: backend.to_owned(),
+        command: command.split(' ').map(str::to_owned).collect(),
+        threads: 2,
+        ..Run::default()
+    });
+    let run = dir.join(name);
+    fs::create_dir(&run).expect("a folder");
+    profile.save(&run.join("profile.json")).expect("there is room");
+    run
+}
+
+#[test]
+fn a_run_is_held_against_a_rate_by_its_passes() {
+    let dir = folder();
+    let run = decoded(dir.path(), "run", "llama.cpp, CPU", "llama-cli -m m.gguf");
+    let gate = |limit: &str| brickscope(&["gate", str(&run), "--min-tokens-per-second", limit]);
+    for (limit, expected) in [("20", 0), ("80", 1), ("50", 3)] {
+        let (code, text, said) = gate(limit);
+        assert_eq!(code, expected, "{text}{said}");
+        assert!(text.starts_with("decode: 50.00 tokens/s (95 % "), "{text}");
+        assert!(text.contains("1 run, by its passes"), "{text}");
+    }
+    let (code, _, said) = brickscope(&["gate", str(&run), "--max-p99", "5"]);
+    assert!(code == 2 && said.contains("only --min-tokens-per-second"), "{said}");
+    // A model is none, and the error says what reads it.
+    let model = dir.path().join("m.gguf");
+    fs::write(&model, vec![b'G', b'G', b'U', b'F', 3, 0, 0, 0]).expect("there is room");
+    for args in [
+        &["gate", str(&model), "--min-tokens-per-second", "5"][..],
+        &["compare", str(&run), str(&model)],
+    ] {
+        let (code, _, said) = brickscope(args);
+        assert!(code == 2 && said.contains("is a model (GGUF), not a run"), "{said}");
+    }
+}
+
+#[test]
+fn two_runs_of_llama_cpp_have_the_command_that_settles_it() {
+    let dir = folder();
+    let a = decoded(dir.path(), "a", "llama.cpp, CPU", "llama-cli -m m.gguf -t 2");
+    let b = decoded(dir.path(), "b", "llama.cpp, CPU", "llama-cli -m m.gguf -t 1");
+    let (code, text, said) = brickscope(&["compare", str(&a), str(&b)]);
+    assert_eq!(code, 3, "{said}");
+    let command = "brickscope versus 'llama-cli -m m.gguf -t 2' 'llama-cli -m m.gguf -t 1'";
+    assert!(text.contains(command), "{text}");
+    let (_, json, _) = brickscope(&["compare", str(&a), str(&b), "--json"]);
+    serde_json::from_str::<Value>(&json).expect("JSON alone");
 }

@@ -161,7 +161,11 @@ fn a_run_is_named_by_its_place_its_tag_and_the_beginning_of_its_name() {
         "{said}"
     );
     assert!(place.refused(&["show", "@-3"]).contains("brickscope-runs has 3 runs"));
-    assert!(place.refused(&["show", "d"]).contains("d: No such file"));
+    for words in [&["show", "d"][..], &["compare", "c", "d"], &["rm", "d"], &["report", "d"]] {
+        let said = place.refused(words);
+        assert!(said.contains("d: No such file, and no run in brickscope-runs"), "{said}");
+        assert!(said.contains("`brickscope ls`"), "{said}");
+    }
     assert!(Place::new().refused(&["show"]).contains("name a run: there is none in"));
     // The others ask the same.
     for words in [
@@ -193,12 +197,14 @@ fn a_tag_names_one_run_and_goes_where_it_goes() {
     assert!(said.contains("brickscope-runs/20261129-b is `best`"), "{said}");
     assert!(place.refused(&["tag", "best", "c"]).contains("is a run of that name"));
     assert!(place.refused(&["tag", "c", "a/b"]).contains("a tag has letters"));
-    assert!(place.refused(&["tag", "gone", "x"]).contains("is not the folder of a run"));
+    assert!(place.refused(&["tag", "gone", "x"]).contains("gone: No such file"));
+    let said = place.refused(&["tag", "new", "c"]);
+    assert!(said.contains("comes first") && said.contains("tag brickscope-runs/c new"), "{said}");
     let out = place.printed(&["tag", "best", "better"]);
     assert_eq!(out, "brickscope-runs/20261129-b is `better`, and not `best` any more\n");
     // Of a name that isn't there, nothing else gets it.
     profile(9, 1).save(&place.dir.path().join("profile.json")).expect("there is room");
-    assert!(place.refused(&["tag", "gone", "x"]).contains("is not the folder of a run"));
+    assert!(place.refused(&["tag", "gone", "x"]).contains("gone: No such file"));
     assert!(!place.dir.path().join(".tag").exists());
     fs::remove_file(place.dir.path().join("profile.json")).expect("it is there");
     // The folder has it.

@@ -89,6 +89,33 @@ fn what_can_not_be_compared_is_laid_side_by_side_without_a_verdict() {
 }
 
 #[test]
+fn a_file_that_is_no_report_is_only_replaced_if_that_is_said() {
+    let dir = runs();
+    let readme = at(&dir, "README.md");
+    fs::write(&readme, "# Mine\n").expect("written");
+    let args = ["report", &at(&dir, "a"), "-o", &readme];
+    let output = brickscope(&args).output().expect("it starts");
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("--overwrite it"), "{said}");
+    assert_eq!(fs::read_to_string(&readme).expect("it is there"), "# Mine\n");
+    run(&mut brickscope(&[&args[..], &["--overwrite"]].concat()));
+    assert!(fs::read_to_string(&readme).expect("it is there").starts_with("<!DOCTYPE html>"));
+    // Now it is a report.
+    run(&mut brickscope(&args));
+}
+
+#[test]
+fn a_tag_names_its_side_of_two() {
+    let dir = runs();
+    fs::write(at(&dir, "a/.tag"), "fast\n").expect("written");
+    let output = run(&mut brickscope(&["report", &at(&dir, "a"), &at(&dir, "b"), "-o", "-"]));
+    let page = text(&output.stdout);
+    let (_, title) = page.split_once("<h1>").expect("a title");
+    let title = title.split("</h1>").next().unwrap_or_default();
+    assert!(title.contains("fast (a)") && !title.contains(&at(&dir, "a")), "{title}");
+}
+
+#[test]
 fn what_is_no_run_is_refused_and_leaves_nothing() {
     let dir = runs();
     let json =
@@ -141,6 +168,9 @@ fn a_folder_is_a_page_of_its_runs_with_links_to_reports_that_are_there() {
     fs::create_dir(&empty).expect("made");
     let output = brickscope(&["report", "--all", &empty]).output().expect("it starts");
     assert!(text(&output.stderr).contains("there is no run in "), "{}", text(&output.stderr));
+    // Nor is one run a folder of runs.
+    let output = brickscope(&["report", "--all", &at(&dir, "a")]).output().expect("it starts");
+    assert!(text(&output.stderr).contains("is one run: `brickscope report "), "it says how");
     let mine = at(&dir, "a/profile.json");
     let output = brickscope(&["report", "--all", &folder, "-o", &mine]).output();
     assert_eq!(output.expect("it starts").status.code(), Some(1), "it is a run");

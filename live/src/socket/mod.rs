@@ -81,7 +81,8 @@ pub enum LiveError {
     /// The process runs, but has no socket in the expected places.
     #[error(
         "process {pid} doesn't publish: {} doesn't exist. `brickscope profile --live` publishes, and so do engines \
-         that start a `brickscope_live::socket::Publisher`",
+         that start a `brickscope_live::socket::Publisher`. An unmodified llama.cpp can't be watched: `brickscope run` \
+         records it, and `show` prints the run",
         .path.display()
     )]
     NotPublishing {

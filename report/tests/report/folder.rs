@@ -83,8 +83,45 @@ fn the_page_has_the_figures_of_the_list_and_no_others() {
         });
         assert!(is_covered || !text.contains(|c: char| c.is_ascii_digit()) || ends, "{text}");
     });
-    let pairs = [("7", "[\"count\",\"/runs\"]"), ("2", "/unread")];
+    let rate = |nth| format!("/runs/{nth}/decode_tokens_per_second");
+    let (newest, fastest) = (rate(0), rate(6));
+    let pairs = [
+        ("7", "[\"count\",\"/runs\"]"),
+        ("2", "/unread"),
+        ("90.0 tokens/s", &*newest),
+        ("96.7 tokens/s", &*fastest),
+    ];
     assert_eq!(numbers, pairs.map(|(text, from)| (text.to_owned(), from.to_owned())));
+}
+
+#[test]
+fn the_first_sentence_is_of_the_newest_run_in_its_series() {
+    let mut list = list(7);
+    let said = |list: &Value| {
+        let page = page(list);
+        let (_, said) = page.split_once("<p class=\"headline\">").expect("a sentence");
+        let said = said.split("</p>").next().unwrap_or_default();
+        let without_tags = said.split('<').map(|part| part.split_once('>').map_or(part, |of| of.1));
+        without_tags.collect::<String>()
+    };
+    assert_eq!(
+        said(&list),
+        "The newest, run-0, decoded 90.0 tokens/s; of its model, engine and threads the fastest, run-3, 99.8 tokens/s."
+    );
+    list["runs"][3]["decode_tokens_per_second"] = json!(91);
+    assert_eq!(
+        said(&list),
+        "The newest, run-0, decoded 90.0 tokens/s; of its model, engine and threads the fastest, run-6, 96.7 tokens/s, \
+         and the one before it, run-3, 91.0 tokens/s."
+    );
+    // Those on other threads are no runs of its series.
+    list["runs"][0]["threads"] = json!(1);
+    list["runs"][0]["tag"] = json!("one");
+    assert_eq!(
+        said(&list),
+        "The newest, run-0 (one), decoded 90.0 tokens/s, the only one of its model, engine and threads."
+    );
+    assert!(drawn(&page(&list))["runs"][0]["threads"] == 1);
 }
 
 #[test]

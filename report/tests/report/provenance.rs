@@ -260,8 +260,11 @@ impl<'f> Files<'f> {
             for roofline in Roofline::all(profile) {
                 if let Some(says) = roofline.verdict().map(|verdict| verdict.says()) {
                     let disturber = view::disturber(profile, roofline.phase);
-                    told.extend(disturber.map(|why| format!("{says}; {why}")));
-                    told.push(says);
+                    // That there is no verdict stands above it.
+                    for says in [says.replace(": no verdict", ""), says] {
+                        told.extend(disturber.map(|why| format!("{says}; {why}")));
+                        told.push(says);
+                    }
                 }
                 for brick in roofline.bricks {
                     told.extend(brick.absent.map(|absent| absent.reason));

@@ -167,17 +167,18 @@ fn disturbs(
     Line::styled(cut(&format!(" disturbs {}: {text}", app.phase), width), style)
 }
 
-/// How many of the passes were disturbed, and by whom the newest was.
+/// By whom the newest pass was disturbed, and how many were: a narrow screen has no room for the end.
 fn disturbed(total: &PhaseTotal, newest: Option<Disturber>) -> (String, bool) {
+    let by = newest.map_or_else(String::new, |by| format!("{} in the newest; ", disturbed_by(by)));
+    let all = passes(total.passes);
     let mut text = match total.disturbed {
-        0 => format!("none of {}", passes(total.passes)),
-        n => format!("{n} of {}, which `show` leaves out", passes(total.passes)),
+        0 => format!("{by}none of {all}"),
+        // Of more than half of them, `show` leaves out none.
+        n if n.saturating_mul(2) > total.passes => format!("{by}{n} of {all}"),
+        n => format!("{by}{n} of {all}, which `show` leaves out"),
     };
     if let Some(unknown @ 1..) = total.unwatched {
         text.push_str(&format!(" ({unknown} not known)"));
-    }
-    if let Some(by) = newest {
-        text.push_str(&format!("; the newest: {}", disturbed_by(by)));
     }
     (text, newest.is_some())
 }

@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use anyhow::{Result, bail, ensure};
 use brickscope_analysis::compare::{Held, Limit, Outcome, Work, decode_test};
 use brickscope_analysis::receipt::{Receipt, read};
+use brickscope_runs::Series;
 
 use crate::flags::{ComparisonArgs, ComparisonFormat};
 use crate::output;
-use crate::runs::{llama_bench, sides};
+use crate::runs::{llama_bench, load, sides};
 
 /// Prints what a run reached of each limit. The exit code is that of a gate.
 pub(super) fn run(limits: &[Limit], run: &Path, how: &ComparisonArgs) -> Result<ExitCode> {
@@ -29,37 +30,44 @@ pub(super) fn run(limits: &[Limit], run: &Path, how: &ComparisonArgs) -> Result<
     if let Some((one, other)) = side.copies() {
         bail!("{one} and {other} have the same measurements, so one is a copy");
     }
-    let (mut receipts, mut works, mut of_llama_bench) = (Vec::new(), BTreeSet::new(), 0);
+    let (mut receipts, mut runs, mut works) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let mut of_llama_bench = 0;
     for (file, process) in sides::files(run)?.iter().zip(&side.processes) {
         if llama_bench::read(file)?.is_some() {
             of_llama_bench += 1;
             let test = decode_test(process);
             works.extend(test.map(|test| BTreeSet::from([Work::of_process(process, test)])));
-            continue;
+        } else if sides::is_receipt(file)? {
+            let receipt = Receipt::from_bytes(&read(file)?, file)?;
+            let tests = receipt.tests.iter();
+            works.insert(tests.map(|test| Work::of_receipt(&receipt, test)).collect());
+            receipts.push(receipt);
+        } else {
+            runs.push(load(file)?);
         }
-        ensure!(
-            sides::is_receipt(file)?,
-            "{}: limits are about receipts, which `brickscope benchmark` writes, and files of llama-bench",
-            file.display()
-        );
-        let receipt = Receipt::from_bytes(&read(file)?, file)?;
-        works.insert(receipt.tests.iter().map(|test| Work::of_receipt(&receipt, test)).collect());
-        receipts.push(receipt);
     }
+    let is_of_rates = limits.iter().all(|limit| matches!(limit, Limit::Throughput(_)));
     ensure!(
-        of_llama_bench == 0 || receipts.is_empty(),
-        "{} holds receipts and files of llama-bench: name either",
+        runs.is_empty() || is_of_rates,
+        "{}: of runs that are no benchmarks only --min-tokens-per-second is judged; `brickscope benchmark` writes receipts",
+        output::shown(run)
+    );
+    let kinds = [of_llama_bench > 0, !receipts.is_empty(), !runs.is_empty()];
+    ensure!(
+        kinds.iter().filter(|&&is_there| is_there).count() < 2,
+        "{} holds files of several kinds: receipts, files of llama-bench, or other runs: name one of them",
         output::shown(run)
     );
     ensure!(
-        works.len() < 2,
+        works.len() < 2 && runs.windows(2).all(|two| Series::of(&two[0]) == Series::of(&two[1])),
         "{} holds runs of different work (model, tests, threads, backend), which have no mean: name one set of processes",
         output::shown(run)
     );
     let held: Vec<Held> = limits
         .iter()
-        .map(|limit| match of_llama_bench {
-            0 => limit.hold(&receipts),
+        .map(|limit| match (of_llama_bench, runs.is_empty()) {
+            (0, true) => limit.hold(&receipts),
+            (0, false) => limit.hold_runs(&runs),
             _ => limit.hold_processes(&side.processes),
         })
         .collect();

@@ -55,7 +55,8 @@ pub(crate) struct GateArgs {
     pub(crate) update: bool,
 
     /// Instead of a baseline: the tokens per second that the decode test at the least depth has to reach. The mean of
-    /// five processes or more is held against it, with its 95 % interval.
+    /// five processes or more is held against it, with its 95 % interval; of one run of `run` or `profile` its rate, with the
+    /// interval over its passes.
     #[arg(long, visible_alias = "min-tokens-per-second", value_name = "TOKENS/S", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share"])]
     pub(crate) assert_throughput: Option<f64>,
 
@@ -440,7 +441,9 @@ fn trust(side: &Side) -> Result<()> {
 fn newest(baseline: Option<&Path>) -> Result<PathBuf> {
     let none = || {
         let home = output::shown(home());
-        format!("there is no run in {home}: name one, or make one with `benchmark`")
+        format!(
+            "there is no benchmark in {home}: name a run, such as `@`, or make one with `benchmark`"
+        )
     };
     let base = baseline.and_then(|baseline| fs::canonicalize(baseline).ok());
     let mut newest: Option<(SystemTime, PathBuf)> = None;
