@@ -1,8 +1,8 @@
 //! Passes on a device that are counted, discarded, abandoned, lost or replayed.
 
 use brickscope::{
-    Bracket, BrickId, BrickProfiler, Clock, Device, DeviceError, DeviceInfo, Grain, Misuse, Phase,
-    Profile, SimulatedDevice, StreamId, SyncMode, TransferDirection, Work,
+    Bracket, BrickId, BrickProfiler, Clock, Device, DeviceError, DeviceInfo, DeviceMisuse, Grain,
+    Phase, Profile, SimulatedDevice, StreamId, SyncMode, TransferDirection, Work,
 };
 
 use super::STREAM;
@@ -138,10 +138,10 @@ fn misuse_is_an_error_and_harms_nothing() {
     let mut timer = profiler.device().timer(&mut device).expect("a clock");
     timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
     let refused = timer.begin_pass(&mut device, Phase::Decode, 1, 1);
-    assert_eq!(refused, Err(Misuse::PassInPass.into()));
-    assert_eq!(timer.calibrate(&mut device).err(), Some(Misuse::PassInPass.into()));
+    assert_eq!(refused, Err(DeviceMisuse::PassInPass.into()));
+    assert_eq!(timer.calibrate(&mut device).err(), Some(DeviceMisuse::PassInPass.into()));
     let refused = timer.kernel(&mut device, STREAM, kernel, Work::default());
-    assert_eq!(refused, Err(Misuse::NoBrick.into()));
+    assert_eq!(refused, Err(DeviceMisuse::NoBrick.into()));
     let (stream, streams) = (7, 2);
     for refused in [
         timer.brick(&mut device, StreamId(7), None, BrickId::LmHead, Work::default()),
@@ -149,7 +149,7 @@ fn misuse_is_an_error_and_harms_nothing() {
         timer.depends(&mut device, STREAM, StreamId(7)),
         timer.end_brick(&mut device, StreamId(7)),
     ] {
-        assert_eq!(refused, Err(Misuse::NoSuchStream { stream, streams }.into()));
+        assert_eq!(refused, Err(DeviceMisuse::NoSuchStream { stream, streams }.into()));
     }
     timer.brick(&mut device, STREAM, None, BrickId::LmHead, Work::default()).expect("room");
     device.launch(STREAM, 5_000);
@@ -389,7 +389,7 @@ fn a_pass_of_another_device_is_not_waited_for_forever() {
     passes.extend(timer.issued());
     let mut timer = profilers[1].device().timer(&mut other).expect("a clock");
     let refused = timer.replayed(&mut other, &passes[0], 1, 0, &mut |_, work| work);
-    assert_eq!(refused, Err(Misuse::NoSuchSet { set: 3, sets: 2 }.into()));
+    assert_eq!(refused, Err(DeviceMisuse::NoSuchSet { set: 3, sets: 2 }.into()));
 }
 
 #[test]
