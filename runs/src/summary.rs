@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use brickscope_analysis::rate::Rate;
+use brickscope_analysis::rate::{Overlapped, Rate};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_profile::{GraphLayersBy, Imported, Phase, Profile, ProfileError};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::{self, PROFILE, SUMMARY};
 
 /// To be raised when a figure of the same profile becomes another one, so that files of before don't count.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The most bytes of the file, which has some hundred.
 const MOST_BYTES: u64 = 16 << 10;
@@ -42,6 +42,9 @@ pub struct Summary {
     /// Decoded tokens per second, as the first screen says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode_tokens_per_second: Option<f64>,
+    /// The same of passes that ran at the same time, together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode_passes_overlapped: Option<Overlapped>,
     /// The passes of the phase that the first screen begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passes: Option<Passes>,
@@ -87,14 +90,15 @@ impl Summary {
         });
         let imported = profile.imported.as_ref();
         let own = imported.filter(|of| is_own(of)).and_then(|of| short(&of.format));
+        let rate = Rate::of(profile, Phase::Decode);
         Self {
             created: profile.created.clone(),
             imported_at: profile.imported_at.clone(),
             imported_from: imported.filter(|of| !is_own(of)).and_then(source),
             model: of.or(own),
             quantization: model.and_then(|model| short(&model.quantization)),
-            decode_tokens_per_second: Rate::of(profile, Phase::Decode)
-                .map(|rate| rate.tokens_per_second),
+            decode_tokens_per_second: rate.map(|rate| rate.tokens_per_second),
+            decode_passes_overlapped: rate.and_then(|rate| rate.passes_overlapped),
             passes,
         }
     }
@@ -110,6 +114,7 @@ impl Summary {
             model: named(model.name.as_deref(), &model.path).or_else(|| short(&model.architecture)),
             quantization: short(&model.quantization),
             decode_tokens_per_second: receipt.tokens_per_second,
+            decode_passes_overlapped: None,
             passes: None,
         }
     }

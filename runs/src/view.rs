@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use brickscope_analysis::rate::Overlapped;
 use brickscope_analysis::text::{columns, cut, digits};
 use brickscope_profile::save::parse_rfc3339;
 use brickscope_profile::text::{count, printable};
@@ -41,7 +42,17 @@ pub fn table(list: &List, width: Option<usize>) -> String {
     }
     let mut text = line(&HEADINGS.map(str::to_owned), &widths);
     rows.iter().for_each(|row| text.push_str(&line(row, &widths)));
+    for (row, overlapped) in list.rows.iter().filter_map(|row| Some((row, overlapped(row)?))) {
+        let said = format!("{}: {overlapped}", printable(&row.name.to_string_lossy()));
+        text.push_str(&width.map_or_else(|| said.clone(), |width| cut(&said, width)));
+        text.push('\n');
+    }
     text
+}
+
+/// Of a run whose decode passes ran at the same time.
+fn overlapped(row: &Row) -> Option<Overlapped> {
+    row.summary.as_ref().filter(|_| row.processes == 0)?.decode_passes_overlapped
 }
 
 /// Makes columns narrower that may be, the widest first, until all fit.
@@ -153,6 +164,7 @@ fn row_as_json(row: &Row) -> Value {
     add("imported_from", summary.and_then(|of| of.imported_from.as_ref()).map(|of| json!(of)));
     add("quantization", summary.and_then(|of| of.quantization.as_ref()).map(|of| json!(of)));
     add("decode_tokens_per_second", rate.map(|rate| json!(rate)));
+    add("decode_passes_overlapped", overlapped(row).map(|of| json!(of)));
     add("no_rate", rate.is_none().then(|| json!(no_rate(row))));
     add("passes", passes.map(|of| json!(of)));
     add("processes", (row.processes > 0).then(|| json!(row.processes)));
@@ -198,6 +210,7 @@ mod tests {
                 model: Some("brickscope-synth-110m".to_owned()),
                 quantization: Some("q8_0".to_owned()),
                 decode_tokens_per_second: Some(291.4),
+                decode_passes_overlapped: None,
                 passes: Some(Passes { phase: None, all: 64, disturbed: Some(3) }),
             }),
             processes: 0,
@@ -229,6 +242,21 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
 20251128-090000  2025-11-28                                     ?          ?  1.2 MB
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_run_whose_passes_overlapped_says_so_below() {
+        let mut of = list();
+        let summary = of.rows[0].summary.as_mut().expect("it was read");
+        summary.decode_passes_overlapped =
+            Some(Overlapped { tokens_per_second_each: 67.5, tokens_per_second_together: 123.0 });
+        let text = table(&of, Some(80));
+        let said =
+            "20261129-121500: passes overlapped: 67.5 tokens/s each, 123 tokens/s together\n";
+        assert!(text.ends_with(said), "{text}");
+        let json: Value = serde_json::from_str(&json(&of, Path::new("runs"))).expect("it is JSON");
+        let overlapped = &json["runs"][0]["decode_passes_overlapped"];
+        assert_eq!(overlapped["tokens_per_second_together"], 123.0);
     }
 
     #[test]

@@ -483,6 +483,9 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
             head.toned(format!("{:9}{line}", ""), tone);
         }
     }
+    if let Some(overlapped) = rate.and_then(|rate| rate.passes_overlapped) {
+        head.line(format!("{:9}{overlapped}", ""));
+    }
     if let (Some(of), Some(which)) =
         (rate::repeated(profile, phase), rate::of_profile(profile, phase))
     {
