@@ -1,8 +1,8 @@
 //! Passes that were timed elsewhere, and bricks of one's own.
 
 use brickscope::{
-    BrickCategory, BrickId, BrickKey, BrickProfiler, Disturbance, KernelId, MockClock, NameKind,
-    Phase, Profile, TimedPass, TimedPassError, TimedSpan, TimedWork, Work,
+    BrickCategory, BrickId, BrickKey, BrickProfiler, Disturbance, ExecutionNode, KernelId,
+    MockClock, NameKind, Phase, Profile, TimedPass, TimedPassError, TimedSpan, TimedWork, Work,
 };
 use proptest::prelude::*;
 
@@ -247,4 +247,13 @@ fn a_span_belongs_to_the_layer_it_states_or_else_to_the_one_it_lies_in() {
     let profile = profiler.profile();
     let layers: Vec<_> = profile.spans.iter().map(|span| span.layer).collect();
     assert_eq!(layers, [None, Some(4), Some(4), Some(9), Some(0)]);
+    // The tree has those that lie in no other.
+    let graph = profile.execution_graph(profile.passes[0].serial).expect("it has spans");
+    let layer = |node| match node {
+        ExecutionNode::Layer { index } => Some(index),
+        _ => None,
+    };
+    let mut layers: Vec<u32> = graph.nodes().filter_map(layer).collect();
+    layers.sort_unstable();
+    assert_eq!(layers, [0, 4]);
 }

@@ -1,8 +1,8 @@
-//! Layers around spans of a device that state theirs without a span around them, as the kernels of another program's trace.
+//! Layers around spans that state theirs without a span around them, as the kernels of another program's trace, and bricks
+//! of a host whose layers are known by names.
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::brick::Source;
 use crate::span::Span;
 
 /// A layer in a pass.
@@ -50,7 +50,7 @@ impl Cuts {
 
 /// The layer that a span states by itself.
 fn stated(span: &Span) -> Option<u16> {
-    span.layer.filter(|_| span.source == Source::Device && span.name.is_some())
+    span.layer.filter(|_| span.name.is_some())
 }
 
 impl LayersAround {
@@ -141,7 +141,7 @@ fn outermost(spans: &[Span], wanted: &[u32]) -> BTreeMap<u32, Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::brick::Work;
+    use crate::brick::{Source, Work};
 
     fn span(lane: u32, layer: Option<u16>, start_ns: u64, duration_ns: u64) -> Span {
         Span {
@@ -190,10 +190,10 @@ mod tests {
         let spans = [span(1, Some(0), 0, 5), span(1, Some(0), 10, 5)];
         assert_eq!(of(&spans, &[0]), [(0, 0, 0, 15)]);
         assert_eq!(of(&spans, &[0, 10]), [(0, 0, 0, 5), (1, 0, 10, 15)]);
-        // A span around it is a layer already, and the host's have such ones.
+        // A span around it is a layer already; the host's have such ones, unless they were timed elsewhere.
         let inner = Span { parent: Some(0), ..span(0, Some(0), 1, 2) };
-        let host = Span { source: Source::Host, ..span(0, Some(0), 10, 5) };
+        let host = Span { source: Source::Host, ..span(0, Some(1), 10, 5) };
         let around = Span { name: None, ..span(0, Some(0), 0, 5) };
-        assert!(of(&[around, inner, host], &[0]).is_empty());
+        assert_eq!(of(&[around, inner, host], &[0]), [(2, 1, 10, 15)]);
     }
 }
