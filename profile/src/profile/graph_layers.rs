@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::brick::Source;
 use crate::span::Span;
 
 /// A layer in a pass.
@@ -93,7 +94,12 @@ impl LayersAround {
             }
         }
         for pieces in by_layer.values() {
-            let is_whole = pieces.windows(2).all(|pair| pair[0].lane != pair[1].lane);
+            // Threads have passes of their own, streams have one together.
+            let is_of_device = |piece: &Piece| {
+                piece.spans.iter().all(|&index| spans[index as usize].source == Source::Device)
+            };
+            let is_whole = pieces.windows(2).all(|pair| pair[0].lane != pair[1].lane)
+                && pieces.iter().all(is_of_device);
             let at_once = if is_whole { pieces.len() } else { 1 };
             pieces.chunks(at_once).for_each(|pieces| layers.add(spans, pieces));
         }
@@ -141,7 +147,7 @@ fn outermost(spans: &[Span], wanted: &[u32]) -> BTreeMap<u32, Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::brick::{Source, Work};
+    use crate::brick::Work;
 
     fn span(lane: u32, layer: Option<u16>, start_ns: u64, duration_ns: u64) -> Span {
         Span {
