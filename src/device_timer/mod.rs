@@ -826,13 +826,26 @@ impl DeviceTimer<'_> {
             0 => Ok(true),
             _ => device.resolve(set, n_marks, wait, &mut self.ticks),
         };
+        let found = self.ticks.len();
+        let resolved = resolved.and_then(|is_there| {
+            if !is_there || found >= n_marks as usize {
+                return Ok(is_there);
+            }
+            let what = format!("read back all of {n_marks} marks");
+            Err(DeviceError::Failed { what, reason: format!("resolve gave the ticks of {found}") })
+        });
         if matches!(resolved, Ok(false)) {
             return Ok(false);
         }
         let Some(pass) = self.in_flight.pop_front() else { return Ok(false) };
         self.free.push(set);
         match resolved {
-            Ok(_) => self.log.settle(&pass, &self.ticks, self.mode == SyncMode::Deferred),
+            Ok(_) => {
+                let clock = self.profiler.clock();
+                // Turned by hand, a clock may stand while its device goes on.
+                let now = (!clock.is_mock()).then(|| clock.now());
+                self.log.settle(&pass, &self.ticks, self.mode == SyncMode::Deferred, now);
+            }
             Err(error) => {
                 self.log.lose(&pass, error.to_string());
                 // After other failures the device goes on.
