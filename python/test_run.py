@@ -280,6 +280,8 @@ class WithTheRealCommand(Place):
         self.assertEqual(str(run.spans["layer"].dtype), "UInt32")
         self.assertEqual(int(run.passes["wall_ns"].sum()), sum(one["wall_ns"] for one in self.profile()["passes"]))
         self.assertTrue(run.bricks["flops"].isna().all())
+        starts = run.passes["start_ns"]
+        self.assertEqual((str(starts.dtype), int((starts - starts.max()).min())), ("Int64", int(starts.min() - starts.max())))
         self.assertEqual(str(run.passes["is_left_out"].dtype), "boolean")
 
     def test_what_was_recorded_is_loaded(self):

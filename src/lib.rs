@@ -58,6 +58,7 @@ pub use brickscope_profile::{
 
 pub use crate::clock::Clock;
 pub use crate::device_timer::DeviceTimer;
+pub use crate::misuse::Misuse;
 pub use crate::names::{BrickKey, KernelId};
 pub use crate::profiler::{
     BrickGuard, BrickKernelsTimer, BrickProfiler, BrickTimer, HandOff, KernelTimer, LayerTimer,
@@ -74,7 +75,7 @@ pub use crate::async_task::AsyncTaskProfiler;
 pub use crate::clock::MockClock;
 #[doc(hidden)]
 pub use crate::device::{
-    Device, DeviceError, DeviceInfo, Issued, MarkCost, Misuse, SimulatedDevice, StreamId,
+    Device, DeviceError, DeviceInfo, DeviceMisuse, Issued, MarkCost, SimulatedDevice, StreamId,
 };
 #[doc(hidden)]
 pub use crate::machine::{

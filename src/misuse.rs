@@ -17,17 +17,27 @@ pub enum Misuse {
     NestedPasses(u64),
     /// Bricks, kernels and layers that never ended, mostly since their timers were dropped.
     UnendedSpans(u64),
-    /// Spans of threads that never began a pass, and went on after another thread began one. No pass has them, which is
-    /// right of work beside the passes, such as that of a thread that only tokenizes: no build warns of it.
+    /// Spans of threads that never began a pass, under names that passes have too, after another thread began one: parts of a
+    /// pass that it doesn't have. Work beside the passes with names of its own, such as that of a thread that only
+    /// tokenizes, is none; unless some thread joined a pass and timed no share of it, which leaves its spans among these.
+    /// No build warns of it.
     SpansWithoutPass(u64),
     /// Bricks that began inside of another one and ended after it.
     CrossingBricks(u64),
-    /// Layers that ended while another one was open that began in them. What follows has the wrong layer.
+    /// How often a layer ended before another one or a brick that began in it, or a brick before a layer that began in it.
+    /// What follows has the wrong layer, or lies in none.
     CrossingLayers(u64),
+    /// Layers that ended in another pass than they began in, or in none. No pass has them.
+    StraddlingLayers(u64),
     /// Passes of another profiler that this one was to end. They are abandoned.
     ForeignPasses(u64),
     /// Timers of another profiler that this one was to stop. They are not recorded.
     ForeignTimers(u64),
+    /// How often a brick or a kernel was begun by a key of another profiler. Their times are under a name that says so.
+    ForeignKeys(u64),
+    /// Passes for [`record_pass`](crate::BrickProfiler::record_pass) that begin before the profiler was made, as by another
+    /// clock they may seem to.
+    EarlyPasses(u64),
     /// Timers that were stopped on another thread than they were started on. No pass has them.
     MovedTimers(u64),
     /// Bricks that ended in another pass than they began in. No pass has them.
@@ -36,6 +46,8 @@ pub enum Misuse {
     UnsettledBricks(u64),
     /// How often bricks of a device were settled apart from the pass that issued them. No pass has them.
     SettledApart(u64),
+    /// What was told of requests that the profiler doesn't have, or of such as had ended. It is not recorded.
+    UnknownRequests(u64),
 }
 
 impl Misuse {
@@ -49,13 +61,40 @@ impl Misuse {
             | Self::SpansWithoutPass(count)
             | Self::CrossingBricks(count)
             | Self::CrossingLayers(count)
+            | Self::StraddlingLayers(count)
             | Self::ForeignPasses(count)
             | Self::ForeignTimers(count)
+            | Self::ForeignKeys(count)
+            | Self::EarlyPasses(count)
             | Self::MovedTimers(count)
             | Self::StraddlingBricks(count)
             | Self::UnsettledBricks(count)
-            | Self::SettledApart(count) => count,
+            | Self::SettledApart(count)
+            | Self::UnknownRequests(count) => count,
         }
+    }
+
+    /// A bit of its own, whatever it counts.
+    pub(crate) fn bit(&self) -> u32 {
+        let nth = match self {
+            Self::UnendedPasses(_) => 0,
+            Self::NestedPasses(_) => 1,
+            Self::UnendedSpans(_) => 2,
+            Self::SpansWithoutPass(_) => 3,
+            Self::CrossingBricks(_) => 4,
+            Self::CrossingLayers(_) => 5,
+            Self::StraddlingLayers(_) => 6,
+            Self::ForeignPasses(_) => 7,
+            Self::ForeignTimers(_) => 8,
+            Self::ForeignKeys(_) => 9,
+            Self::EarlyPasses(_) => 10,
+            Self::MovedTimers(_) => 11,
+            Self::StraddlingBricks(_) => 12,
+            Self::UnsettledBricks(_) => 13,
+            Self::SettledApart(_) => 14,
+            Self::UnknownRequests(_) => 15,
+        };
+        1 << nth
     }
 
     /// What was miscounted, what happened to it, and what to call.
@@ -81,8 +120,9 @@ impl Misuse {
             ],
             Self::SpansWithoutPass(_) => [
                 "span",
-                "on threads that joined no pass",
-                "call join_pass there, and time their shares of bricks by what it returns",
+                "of bricks that passes have, on threads without a pass",
+                "call join_pass there, and time shares by begin of what it returns, not by \
+                 start_brick",
             ],
             Self::CrossingBricks(_) => [
                 "brick",
@@ -92,8 +132,14 @@ impl Misuse {
             ],
             Self::CrossingLayers(_) => [
                 "layer",
-                "ended while another was open that began in it",
-                "call end_layer in the reverse order of begin_layer",
+                "crossed by another layer or by a brick",
+                "call end_layer in the reverse order of begin_layer, after stop_brick of what began \
+                 in the layer",
+            ],
+            Self::StraddlingLayers(_) => [
+                "layer",
+                "begun in one pass and ended in another or in none",
+                "call end_layer before end_pass",
             ],
             Self::ForeignPasses(_) => [
                 "pass",
@@ -104,6 +150,16 @@ impl Misuse {
                 "timer",
                 "of another profiler, and not recorded here",
                 "call stop_brick of the profiler whose start_brick returned it",
+            ],
+            Self::ForeignKeys(_) => [
+                "span",
+                "begun by a key of another profiler, whose names this one doesn't know",
+                "call named_brick and kernel of the profiler whose start_brick gets the key",
+            ],
+            Self::EarlyPasses(_) => [
+                "pass",
+                "recorded that begins before the profiler was made",
+                "give record_pass readings of profiler.clock().now()",
             ],
             Self::MovedTimers(_) => [
                 "timer",
@@ -126,6 +182,12 @@ impl Misuse {
                 "bricks of a device were settled apart from the pass that issued them",
                 "call device().finalize before end_pass, on its thread, with no other brick timed \
                  in between",
+            ],
+            Self::UnknownRequests(_) => [
+                "call",
+                "about requests that are not known or have ended",
+                "name requests by what arrive or record of the same profiler returned, and call \
+                 token before end",
             ],
         }
     }
@@ -151,7 +213,7 @@ pub(crate) fn warning(found: &[Misuse]) -> String {
     for misuse in found {
         add_paragraph(&mut text, "  ", &misuse.to_string());
     }
-    let last = "(said once, by a debug build; warn_of_misuse(false) turns it off)";
+    let last = "(each kind is said once, by a debug build; warn_of_misuse(false) turns it off)";
     add_paragraph(&mut text, "  ", last);
     text
 }
@@ -179,7 +241,7 @@ mod tests {
     #[test]
     fn each_says_how_often_what_happened_and_what_to_call() {
         let said = Misuse::SpansWithoutPass(40).to_string();
-        let expected = "40 spans on threads that joined no pass: call join_pass";
+        let expected = "40 spans of bricks that passes have, on threads without a pass: call join";
         assert!(said.starts_with(expected), "{said}");
         let said = [1, 2].map(|count| Misuse::NestedPasses(count).to_string());
         assert!(said[0].starts_with("1 pass begun inside"), "{said:?}");

@@ -5,19 +5,33 @@ use std::collections::HashMap;
 use brickscope_profile::name::NameIdx;
 use brickscope_profile::{BrickId, Name, NameKind};
 
-/// The number of a kernel's name. See [`BrickProfiler::kernel`](crate::BrickProfiler::kernel).
+/// Tells the profilers of a process apart, since numbers of names mean nothing in another one.
+pub(crate) type ProfilerNo = u16;
+
+/// Of a key that any profiler knows.
+pub(crate) const ANY_PROFILER: ProfilerNo = 0;
+
+/// The number of a kernel's name, for the profiler that gave it out. See
+/// [`BrickProfiler::kernel`](crate::BrickProfiler::kernel).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct KernelId(pub(crate) NameIdx);
+pub struct KernelId {
+    pub(crate) name: NameIdx,
+    pub(crate) of: ProfilerNo,
+}
 
 /// A brick to time: a well-known one, or one of your own. See
 /// [`BrickProfiler::named_brick`](crate::BrickProfiler::named_brick).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct BrickKey(pub(crate) NameIdx);
+pub struct BrickKey {
+    pub(crate) name: NameIdx,
+    /// [`ANY_PROFILER`] of a well-known one.
+    pub(crate) of: ProfilerNo,
+}
 
 impl From<BrickId> for BrickKey {
     #[inline(always)]
     fn from(brick: BrickId) -> Self {
-        Self(brick as NameIdx)
+        Self { name: brick as NameIdx, of: ANY_PROFILER }
     }
 }
 

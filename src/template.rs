@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brickscope_profile::{Data, Source, Work};
 
-use crate::names::{BrickKey, KernelId};
+use crate::names::{ANY_PROFILER, BrickKey, KernelId, ProfilerNo};
 use crate::row::{self, Event, NONE, NameIdx, Record, SpanKind};
 
 /// Work that grows linearly with the number of tokens before it, like that of attention.
@@ -77,6 +77,10 @@ struct Parts {
     signs: Vec<i8>,
     /// The timestamp at which the last brick ends.
     last_end: Option<u32>,
+    /// Whose keys it has, but for those that any profiler knows.
+    of: Option<ProfilerNo>,
+    /// Whether it has keys of several profilers.
+    is_mixed: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -106,6 +110,11 @@ impl PassTemplate {
     #[must_use]
     pub fn timestamps(&self) -> usize {
         self.0.signs.len()
+    }
+
+    /// Whether all its keys are of this profiler, or such as any one knows.
+    pub(crate) fn is_of(&self, profiler: ProfilerNo) -> bool {
+        !self.0.is_mixed && self.0.of.is_none_or(|of| of == profiler)
     }
 
     pub(crate) fn spans(&self) -> u64 {
@@ -204,6 +213,19 @@ impl PassTemplateBuilder {
         self.is_lap = !self.parts.signs.is_empty();
     }
 
+    /// The number of a key's name. Remembers whose key it is.
+    fn name(&mut self, name: NameIdx, of: ProfilerNo) -> NameIdx {
+        if of != ANY_PROFILER {
+            self.parts.is_mixed |= *self.parts.of.get_or_insert(of) != of;
+        }
+        name
+    }
+
+    fn brick_name(&mut self, brick: impl Into<BrickKey>) -> NameIdx {
+        let BrickKey { name, of } = brick.into();
+        self.name(name, of)
+    }
+
     /// The order of the span that begins next.
     fn begun(&self) -> u32 {
         (self.parts.spans.len() + self.layers.len()) as u32
@@ -241,7 +263,8 @@ impl PassTemplateBuilder {
 
     /// Adds a brick: two timestamps, its begin and its end.
     pub fn brick(&mut self, brick: impl Into<BrickKey>, work: impl Into<GrowingWork>) {
-        self.kernels(brick.into().0, work.into(), &[]);
+        let brick = self.brick_name(brick);
+        self.kernels(brick, work.into(), &[]);
     }
 
     /// Adds a brick that is a single kernel: two timestamps.
@@ -251,8 +274,9 @@ impl PassTemplateBuilder {
         kernel: KernelId,
         work: impl Into<GrowingWork>,
     ) {
-        let work = work.into();
-        self.kernels(brick.into().0, work, &[(kernel.0, work)]);
+        let (work, brick) = (work.into(), self.brick_name(brick));
+        let kernel = self.name(kernel.name, kernel.of);
+        self.kernels(brick, work, &[(kernel, work)]);
     }
 
     /// Adds a brick of these kernels: a timestamp at the begin of each kernel, and one at the end of the last kernel
@@ -263,8 +287,10 @@ impl PassTemplateBuilder {
         work: impl Into<GrowingWork>,
         kernels: &[(KernelId, GrowingWork)],
     ) {
-        let kernels: Vec<_> = kernels.iter().map(|&(kernel, work)| (kernel.0, work)).collect();
-        self.kernels(brick.into().0, work.into(), &kernels);
+        let brick = self.brick_name(brick);
+        let named = kernels.iter().map(|&(kernel, work)| (self.name(kernel.name, kernel.of), work));
+        let kernels: Vec<_> = named.collect();
+        self.kernels(brick, work.into(), &kernels);
     }
 
     /// Adds a brick of these kernels, by number.

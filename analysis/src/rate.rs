@@ -3,9 +3,11 @@
 //! A benchmark repeats its tests, and its profile is of one repetition. Its rate is that of the run, and the rate of the
 //! profile stands beside it.
 
+use std::fmt;
+
 use brickscope_profile::text::{count, printable};
-use brickscope_profile::{ImportedTest, Phase, Profile, Profiled, Repeated};
-use serde::Serialize;
+use brickscope_profile::{ImportedTest, Pass, Phase, Profile, Profiled, Repeated};
+use serde::{Deserialize, Serialize};
 
 pub use crate::by_device::ByDevice;
 use crate::typical::{self, Basis, Typical, passes_text};
@@ -20,6 +22,9 @@ pub struct Rate {
     pub tokens_per_second: f64,
     /// What of.
     pub of: RateOf,
+    /// The same of passes that ran at the same time, together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passes_overlapped: Option<Overlapped>,
 }
 
 /// What a rate is of.
@@ -42,7 +47,12 @@ impl Rate {
     /// How fast a phase was. `None` if nobody counted its tokens, or it had no pass.
     #[must_use]
     pub fn of(profile: &Profile, phase: Phase) -> Option<Self> {
-        let rate = |tokens_per_second, of| Self { phase, tokens_per_second, of };
+        let rate = |tokens_per_second, of| Self {
+            phase,
+            tokens_per_second,
+            of,
+            passes_overlapped: None,
+        };
         if let Some(of) = repeated(profile, phase).and_then(Repeated::tokens_per_second) {
             return Some(rate(of, RateOf::Repetitions));
         }
@@ -50,7 +60,10 @@ impl Rate {
         if let Some(whole) = profile.serialised(phase).filter(|of| of.whole_passes > 0) {
             return whole.whole_tokens_per_second().map(|of| rate(of, RateOf::WholePasses));
         }
-        let by_host = profiled(profile, phase).map(|of| rate(of, RateOf::Passes));
+        let by_host = profiled(profile, phase).map(|of| Self {
+            passes_overlapped: Overlapped::of(profile, phase),
+            ..rate(of, RateOf::Passes)
+        });
         by_host.or_else(|| {
             let by = ByDevice::of(profile, phase)?;
             let of = if by.is_steady { RateOf::DeviceSteps } else { RateOf::DeviceSpans };
@@ -96,6 +109,61 @@ pub(crate) fn pass_interval(profile: &Profile, phase: Phase) -> Option<PassInter
     }
     let (ns, interval_ns) = (typical.wall.ns, typical.wall.interval_ns?);
     (interval_ns[0] < interval_ns[1] && ns > 0.0).then_some(PassInterval { ns, interval_ns })
+}
+
+/// How fast passes of a phase were that ran at the same time, on several threads or as tasks that wait: of each, a token
+/// took its pass's wall, while the others brought forth tokens too.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Overlapped {
+    /// Tokens per second of the walls of all passes.
+    pub tokens_per_second_each: f64,
+    /// Tokens per second of the time in which at least one of the passes ran. Pauses between passes are in neither.
+    pub tokens_per_second_together: f64,
+}
+
+/// Passes overlap if this part of their walls went by while another one ran. Readings of two cores' clocks may overlap by less.
+const LEAST_OVERLAP: f64 = 0.01;
+
+impl Overlapped {
+    /// That of the passes that the tables of a phase are of. `None` if they didn't overlap, or not all of them were kept one
+    /// by one; and of ranks, which work on the same tokens.
+    #[must_use]
+    pub fn of(profile: &Profile, phase: Phase) -> Option<Self> {
+        if profile.ranks.is_some() {
+            return None;
+        }
+        let shown = typical::shown(profile);
+        let total = shown.phase(phase)?;
+        let of_phase = shown.passes.iter().filter(|pass| pass.phase == phase && !pass.is_left_out);
+        let end = |pass: &Pass| pass.start_ns.saturating_add(pass.wall_ns);
+        let mut walls: Vec<_> = of_phase.map(|pass| (pass.start_ns, end(pass))).collect();
+        if walls.len() as u64 != total.passes {
+            return None;
+        }
+        walls.sort_unstable();
+        let (mut together_ns, mut until) = (0_u64, 0);
+        for (start, end) in walls {
+            together_ns = together_ns.saturating_add(end.saturating_sub(start.max(until)));
+            until = until.max(end);
+        }
+        let overlap = total.wall_ns.saturating_sub(together_ns) as f64;
+        if together_ns == 0 || overlap < LEAST_OVERLAP * total.wall_ns as f64 {
+            return None;
+        }
+        Some(Self {
+            tokens_per_second_each: total.tokens_per_second()?,
+            tokens_per_second_together: total.tokens as f64 * 1e9 / together_ns as f64,
+        })
+    }
+}
+
+/// `passes overlapped: 67.5 tokens/s each, 123 tokens/s together`
+impl fmt::Display for Overlapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [each, together] =
+            [self.tokens_per_second_each, self.tokens_per_second_together].map(digits);
+        write!(f, "passes overlapped: {each} tokens/s each, {together} tokens/s together")
+    }
 }
 
 /// The rate of the passes that the tables of a phase are of.

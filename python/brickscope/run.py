@@ -191,6 +191,14 @@ def _of_pandas(table: Any) -> Any:
     except ImportError as error:
         raise ImportError("frames of pandas need it: `pip install pandas`") from error
     arrow = _pyarrow("pyarrow")
+    # Times are subtracted from each other, and without a sign the difference would wrap.
+    for at, field in enumerate(table.schema):
+        if field.name.endswith("_ns") and field.type == arrow.uint64():
+            try:
+                signed = table.column(at).cast(arrow.int64())
+            except arrow.ArrowInvalid:
+                continue
+            table = table.set_column(at, field.name, signed)
     kinds = {
         arrow.uint32(): pandas.UInt32Dtype(), arrow.uint64(): pandas.UInt64Dtype(), arrow.int64(): pandas.Int64Dtype(),
         arrow.float64(): pandas.Float64Dtype(), arrow.bool_(): pandas.BooleanDtype(), arrow.string(): pandas.StringDtype(),

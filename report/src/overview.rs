@@ -206,11 +206,13 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
             };
             (name, time(total.wall_ns, of("wall_ns")), beside)
         } else {
+            let overlapped = rate::Overlapped::of(all, phase)
+                .map_or_else(String::new, |of| format!("; {}", told(&of.to_string())));
             (
                 name,
                 format!("{rate} <small>tokens/s</small>"),
                 format!(
-                    "{} in {}",
+                    "{} in {}{overlapped}",
                     counted(total.tokens, "token", of("tokens")),
                     time(total.wall_ns, of("wall_ns"))
                 ),

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use brickscope_analysis::rate::{ByDevice, Rate, RateOf};
+use brickscope_analysis::rate::{ByDevice, Overlapped, Rate, RateOf};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_profile::{GraphLayersBy, Imported, Phase, Profile, ProfileError};
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,9 @@ pub struct Summary {
     /// Why a list has no rate, though the first screen has: nothing ran for most of the time that it is of. There it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_rate: Option<String>,
+    /// The same of passes that ran at the same time, together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode_passes_overlapped: Option<Overlapped>,
     /// The passes of the phase that the first screen begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passes: Option<Passes>,
@@ -125,6 +128,7 @@ impl Summary {
                 .filter(|_| no_rate.is_none())
                 .map(|rate| rate.tokens_per_second),
             no_rate,
+            decode_passes_overlapped: rate.and_then(|rate| rate.passes_overlapped),
             passes,
         }
     }
@@ -143,6 +147,7 @@ impl Summary {
             threads: Some(receipt.run.threads).filter(|&threads| threads > 0),
             decode_tokens_per_second: receipt.tokens_per_second,
             no_rate: None,
+            decode_passes_overlapped: None,
             passes: None,
         }
     }

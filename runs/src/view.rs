@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use brickscope_analysis::rate::Overlapped;
 use brickscope_analysis::text::{columns, cut, digits};
 use brickscope_profile::save::parse_rfc3339;
 use brickscope_profile::text::{count, printable};
@@ -62,6 +63,11 @@ pub fn table(list: &List, width: Option<usize>) -> String {
     }
     let mut text = line(&HEADINGS.map(str::to_owned), &widths);
     rows.iter().for_each(|row| text.push_str(&line(row, &widths)));
+    for (row, overlapped) in list.rows.iter().filter_map(|row| Some((row, overlapped(row)?))) {
+        let said = format!("{}: {overlapped}", printable(&row.name.to_string_lossy()));
+        text.push_str(&width.map_or_else(|| said.clone(), |width| cut(&said, width)));
+        text.push('\n');
+    }
     text
 }
 
@@ -98,6 +104,11 @@ impl Differs {
         let parts: Vec<String> = backend.into_iter().chain(threads).collect();
         if parts.is_empty() { "-".to_owned() } else { parts.join(" ") }
     }
+}
+
+/// Of a run whose decode passes ran at the same time.
+fn overlapped(row: &Row) -> Option<Overlapped> {
+    row.summary.as_ref().filter(|_| row.processes == 0)?.decode_passes_overlapped
 }
 
 /// Makes columns narrower that may be, the widest first, until a line fits.
@@ -229,6 +240,7 @@ fn row_as_json(row: &Row) -> Value {
     add("backend", summary.and_then(|of| of.backend.as_ref()).map(|of| json!(of)));
     add("threads", summary.and_then(|of| of.threads).map(|threads| json!(threads)));
     add("decode_tokens_per_second", rate.map(|rate| json!(rate)));
+    add("decode_passes_overlapped", overlapped(row).map(|of| json!(of)));
     add("no_rate", rate.is_none().then(|| json!(no_rate(row))));
     add("passes", passes.map(|of| json!(of)));
     add("processes", (row.processes > 0).then(|| json!(row.processes)));
@@ -280,6 +292,7 @@ mod tests {
                 threads: Some(2),
                 decode_tokens_per_second: Some(291.4),
                 no_rate: None,
+                decode_passes_overlapped: None,
                 passes: Some(Passes { phase: None, all: 64, disturbed: Some(3) }),
             }),
             processes: 0,
@@ -337,6 +350,21 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
         assert_eq!(value["runs"][0]["threads"], 2);
         assert_eq!(value["runs"][1]["threads"], 1);
         assert!(value["runs"][2].get("threads").is_none(), "{value}");
+    }
+
+    #[test]
+    fn a_run_whose_passes_overlapped_says_so_below() {
+        let mut of = list();
+        let summary = of.rows[0].summary.as_mut().expect("it was read");
+        summary.decode_passes_overlapped =
+            Some(Overlapped { tokens_per_second_each: 67.5, tokens_per_second_together: 123.0 });
+        let text = table(&of, Some(80));
+        let said =
+            "20261129-121500: passes overlapped: 67.5 tokens/s each, 123 tokens/s together\n";
+        assert!(text.ends_with(said), "{text}");
+        let json: Value = serde_json::from_str(&json(&of, Path::new("runs"))).expect("it is JSON");
+        let overlapped = &json["runs"][0]["decode_passes_overlapped"];
+        assert_eq!(overlapped["tokens_per_second_together"], 123.0);
     }
 
     #[test]

@@ -130,6 +130,11 @@ impl Counter {
         self
     }
 
+    /// Whether its time 0 is from before it was made.
+    pub(super) fn counts_from_before(&self) -> bool {
+        self.ticks.origin < self.about.start.count
+    }
+
     /// How fast it counts.
     pub(super) fn rate(&self) -> &Rate {
         &self.about.rate

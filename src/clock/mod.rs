@@ -221,6 +221,11 @@ impl Clock {
         if self.is_mock() { None } else { anchor::now(self) }
     }
 
+    /// Whether its time 0 is from before it was made, so that it is for what another process recorded.
+    pub(crate) fn counts_from_before(&self) -> bool {
+        matches!(&self.0, Kind::Counter(counter) if counter.counts_from_before())
+    }
+
     pub(crate) fn is_mock(&self) -> bool {
         matches!(self.0, Kind::Mock(_))
     }

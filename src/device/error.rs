@@ -21,13 +21,13 @@ pub enum DeviceError {
         reason: String,
     },
     /// Calls in a wrong order or with wrong arguments. The call had no effect.
-    Misuse(Misuse),
+    Misuse(DeviceMisuse),
 }
 
 /// Calls of a [`DeviceTimer`](crate::DeviceTimer) in a wrong order or with wrong arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Misuse {
+pub enum DeviceMisuse {
     /// A brick, or the end of one, outside of a pass.
     NoPass,
     /// A pass that begins inside another pass.
@@ -65,7 +65,7 @@ impl fmt::Display for DeviceError {
     }
 }
 
-impl fmt::Display for Misuse {
+impl fmt::Display for DeviceMisuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoPass => f.write_str("a device brick needs a pass: call begin_pass first"),
@@ -86,8 +86,8 @@ impl fmt::Display for Misuse {
 
 impl Error for DeviceError {}
 
-impl From<Misuse> for DeviceError {
-    fn from(misuse: Misuse) -> Self {
+impl From<DeviceMisuse> for DeviceError {
+    fn from(misuse: DeviceMisuse) -> Self {
         Self::Misuse(misuse)
     }
 }

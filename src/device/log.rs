@@ -89,6 +89,12 @@ struct Launched {
     kind: LaunchKind,
 }
 
+/// The clocks of a host and a device are never so far apart once they are aligned.
+const MOST_APART_NS: u64 = 10_000_000;
+
+const AFTER_NOW: &str = "resolve gave marks that come later than now: it is to give ticks of the \
+                         clock that bracket reads, each as long as describe says";
+
 impl DeviceLog {
     pub(crate) fn new(info: &DeviceInfo, alignment: Alignment, capacity: usize) -> Self {
         let streams = info.streams.iter().map(|_| StreamLog::new(capacity)).collect();
@@ -172,8 +178,14 @@ impl DeviceLog {
     }
 
     /// Records a pass whose marks were at these `ticks`. With `is_budgeted`, the next one is timed as finely
-    /// as this one allows.
-    pub(crate) fn settle(&self, pass: &Issued, ticks: &[u64], is_budgeted: bool) {
+    /// as this one allows. Marks that lie after `now` can't have been read back: then it has no times.
+    pub(crate) fn settle(
+        &self,
+        pass: &Issued,
+        ticks: &[u64],
+        is_budgeted: bool,
+        now: Option<u64>,
+    ) {
         if !self.forget(pass) {
             return;
         }
@@ -205,6 +217,13 @@ impl DeviceLog {
         };
         let aligned = last_alignment.unwrap_or(*alignment);
         let begin = aligned.host_ns(clock, first, pass.issued_ns);
+        let last = moments.iter().copied().max().unwrap_or(0);
+        let end = i128::from(begin) + i128::from(last);
+        if now.is_some_and(|now| end > i128::from(now) + i128::from(MOST_APART_NS)) {
+            state.lost_passes += 1;
+            state.failure = Some(AFTER_NOW.to_owned());
+            return;
+        }
         // A new alignment may place a pass before the end of the previous one. Then all streams of the pass are
         // moved to that end, with their lengths unchanged.
         let earliest = starts.iter().zip(streams.iter());

@@ -17,7 +17,7 @@ mod simulated;
 #[doc(no_inline)]
 pub use brickscope_profile::device::*;
 pub(crate) use deferred::{Pending, partition};
-pub use error::{DeviceError, Misuse};
+pub use error::{DeviceError, DeviceMisuse};
 pub use executor::{Device, DeviceInfo, MarkCost, StreamId};
 pub use issued::Issued;
 pub(crate) use issued::{Event, NEXT_MARK, Needs, What};

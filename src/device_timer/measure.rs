@@ -4,7 +4,7 @@
 use brickscope_profile::{Alignment, StampCost};
 
 use super::DeviceTimer;
-use crate::device::{Device, DeviceError, MarkCost, Misuse, StreamId};
+use crate::device::{Device, DeviceError, DeviceMisuse, MarkCost, StreamId};
 use crate::profiler::BrickProfiler;
 
 /// How many moments are read by both clocks to align them.
@@ -57,7 +57,7 @@ impl DeviceTimer<'_> {
     pub fn calibrate(&mut self, device: &mut impl Device) -> Result<StampCost, DeviceError> {
         self.settle(device, true)?;
         if self.pass.is_some() {
-            return Err(Misuse::PassInPass.into());
+            return Err(DeviceMisuse::PassInPass.into());
         }
         match self.stamp_cost(device) {
             Ok(cost) => {
@@ -74,7 +74,7 @@ impl DeviceTimer<'_> {
     fn stamp_cost(&mut self, device: &mut impl Device) -> Result<StampCost, DeviceError> {
         let marks = self.info.marks.min(CALIBRATION_MARKS);
         let set = self.free.last().copied().filter(|_| marks > 1);
-        let Some(set) = set else { return Err(Misuse::TooManyMarks { room: marks }.into()) };
+        let Some(set) = set else { return Err(DeviceMisuse::TooManyMarks { room: marks }.into()) };
         if let Some(MarkCost { host_ns, device_ns, marks }) = device.mark_cost()? {
             let pass_ns = self.pass_cost(device, set, host_ns.max(device_ns))?;
             return Ok(StampCost { host_ns, device_ns, marks, pass_ns });
@@ -173,7 +173,7 @@ impl DeviceTimer<'_> {
     pub fn realign(&mut self, device: &mut impl Device) -> Result<(), DeviceError> {
         self.check()?;
         if self.pass.is_some() {
-            return Err(Misuse::PassInPass.into());
+            return Err(DeviceMisuse::PassInPass.into());
         }
         match align(self.profiler, device) {
             Ok(alignment) => {

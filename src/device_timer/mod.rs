@@ -15,8 +15,8 @@ use brickscope_profile::{
 };
 
 use crate::device::{
-    Device, DeviceError, DeviceInfo, DeviceLog, Event, Issued, Misuse, NEXT_MARK, Needs, State,
-    StreamId, What,
+    Device, DeviceError, DeviceInfo, DeviceLog, DeviceMisuse, Event, Issued, NEXT_MARK, Needs,
+    State, StreamId, What,
 };
 use crate::names::KernelId;
 use crate::profiler::{BrickProfiler, BrickTimer, DeviceRecorder};
@@ -220,7 +220,7 @@ impl DeviceTimer<'_> {
     ) -> Result<(), DeviceError> {
         self.check()?;
         if self.pass.is_some() {
-            return Err(Misuse::PassInPass.into());
+            return Err(DeviceMisuse::PassInPass.into());
         }
         self.mode = self.profiler.device().sync_mode();
         if !self.is_on() {
@@ -421,7 +421,7 @@ impl DeviceTimer<'_> {
         }
         let running = self.running(stream)?;
         if !running.brick {
-            return Err(Misuse::NoBrick.into());
+            return Err(DeviceMisuse::NoBrick.into());
         }
         let (layer, mark, nth) = (running.layer, running.brick_mark, running.kernels);
         // The first kernel begins with the brick, at the same mark.
@@ -434,7 +434,7 @@ impl DeviceTimer<'_> {
         if pass.grain <= Grain::Layer {
             return Ok(());
         }
-        let what = What::Kernel(kernel.0, work);
+        let what = What::Kernel(self.profiler.kernel_of(kernel), work);
         if nth == 0 {
             self.streams[usize::from(stream.0)].first_kernel = call;
             pass.events.push(Event { stream: stream.0, mark, layer, call, issued_ns, what });
@@ -664,12 +664,12 @@ impl DeviceTimer<'_> {
     ) -> Result<(), DeviceError> {
         self.check()?;
         if self.pass.is_some() {
-            return Err(Misuse::PassInPass.into());
+            return Err(DeviceMisuse::PassInPass.into());
         }
         let set = recorded.set;
         let sets = self.info.sets.max(1);
         if set >= sets {
-            return Err(Misuse::NoSuchSet { set, sets }.into());
+            return Err(DeviceMisuse::NoSuchSet { set, sets }.into());
         }
         while !self.free.contains(&set) && self.settle_oldest(device, true)? {}
         self.mode = self.profiler.device().sync_mode();
@@ -743,7 +743,7 @@ impl DeviceTimer<'_> {
         let streams = self.streams.len() as u16;
         self.streams
             .get_mut(usize::from(stream.0))
-            .ok_or_else(|| Misuse::NoSuchStream { stream: stream.0, streams }.into())
+            .ok_or_else(|| DeviceMisuse::NoSuchStream { stream: stream.0, streams }.into())
     }
 
     /// Marks the stream and notes what the mark means. `None` if the pass isn't timed any more.
@@ -765,7 +765,7 @@ impl DeviceTimer<'_> {
                 phase.into_iter().for_each(|phase| budget.ran_out(phase, grain));
                 budget.forced.is_some()
             });
-            let error = Misuse::TooManyMarks { room };
+            let error = DeviceMisuse::TooManyMarks { room };
             return if is_forced { Err(error.into()) } else { Ok(None) };
         }
         let set = pass.set;
@@ -826,13 +826,26 @@ impl DeviceTimer<'_> {
             0 => Ok(true),
             _ => device.resolve(set, n_marks, wait, &mut self.ticks),
         };
+        let found = self.ticks.len();
+        let resolved = resolved.and_then(|is_there| {
+            if !is_there || found >= n_marks as usize {
+                return Ok(is_there);
+            }
+            let what = format!("read back all of {n_marks} marks");
+            Err(DeviceError::Failed { what, reason: format!("resolve gave the ticks of {found}") })
+        });
         if matches!(resolved, Ok(false)) {
             return Ok(false);
         }
         let Some(pass) = self.in_flight.pop_front() else { return Ok(false) };
         self.free.push(set);
         match resolved {
-            Ok(_) => self.log.settle(&pass, &self.ticks, self.mode == SyncMode::Deferred),
+            Ok(_) => {
+                let clock = self.profiler.clock();
+                // Turned by hand, a clock may stand while its device goes on.
+                let now = (!clock.is_mock()).then(|| clock.now());
+                self.log.settle(&pass, &self.ticks, self.mode == SyncMode::Deferred, now);
+            }
             Err(error) => {
                 self.log.lose(&pass, error.to_string());
                 // After other failures the device goes on.

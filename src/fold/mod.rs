@@ -394,6 +394,13 @@ impl Fold {
         self.apart.spans(self.oddities.ended, this, first_pass)
     }
 
+    /// How many spans ended outside of passes, of names of that kind.
+    pub(crate) fn spans_outside(&self, is_one: impl Fn(NameIdx) -> bool) -> u64 {
+        let outside =
+            self.all_sums().filter(|&(name, _, slot, _)| slot == Slot::Outside && is_one(name));
+        outside.map(|(.., sums)| sums.count).sum()
+    }
+
     /// `last` is the last of the records that come next: if it says how the open pass ends, the spans before it
     /// join its phase at once.
     pub(crate) fn expect(&mut self, last: Option<&Record>) {

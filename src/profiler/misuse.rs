@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::BrickProfiler;
 use crate::misuse::{self, Misuse};
+use crate::sync::lock_unmodelled as lock;
 
 /// When somebody wants to know of misuse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +27,11 @@ impl BrickProfiler {
     /// Ask when no pass runs, after the last one for example. Spans that run outside of passes at this moment look like
     /// those whose timers were dropped. While another thread is in a pass, spans without an end are not counted.
     ///
-    /// In a debug build, what this finds goes to the standard error stream too, once: see
+    /// In a debug build, what this finds goes to the standard error stream too, each kind once: see
     /// [`warn_of_misuse`](Self::warn_of_misuse).
+    ///
+    /// What it can't find: times of another clock that lie between the making of this profiler and now, and keys of another
+    /// profiler once a process has made 65 535 of them.
     ///
     /// ```
     /// use brickscope::misuse::Misuse;
@@ -52,44 +56,56 @@ impl BrickProfiler {
 
     /// Sets whether a debug build warns of [`misuse`](Self::misuse) on the standard error stream. On by default.
     ///
-    /// A profiler warns once: when a [`profile`](Self::profile) or a report is made of it, or when it is dropped. Of what is
-    /// open it warns only when it is dropped, since it may end until then, and of
-    /// [spans on threads without a pass](Misuse::SpansWithoutPass) never, since they may be meant so. Builds without debug
-    /// assertions never warn, nor do profilers whose clock is a [`MockClock`](crate::MockClock).
+    /// A profiler warns of each kind once: when a [`profile`](Self::profile) or a report is made of it, or when it is dropped;
+    /// one in a `static` is never dropped, nor is any by `std::process::exit`. Of what may still end it warns only when it is
+    /// dropped, and of [spans on threads without a pass](Misuse::SpansWithoutPass) never, since they may be meant so. Builds
+    /// without debug assertions never warn, nor do profilers whose clock is a [`MockClock`](crate::MockClock).
     pub fn warn_of_misuse(&self, warn: bool) {
         self.warns.store(warn, Relaxed);
     }
 
     fn found(&self, when: When) -> Vec<Misuse> {
-        let seen = self.recorder.misused(when == When::Over);
+        let has_idle_workers = lock(&self.shares).has_idle_workers();
+        let seen = self.recorder.misused(when == When::Over, has_idle_workers);
+        let unended_spans = match when {
+            When::GoesOn => seen.left_open,
+            When::Asked | When::Over => seen.unended_spans,
+        };
         let open = |count| if when == When::GoesOn { 0 } else { count };
         let perhaps_meant = |count| if when == When::Asked { count } else { 0 };
         let mut found = vec![
             Misuse::UnendedPasses(seen.abandoned_passes + open(seen.open_passes)),
             Misuse::NestedPasses(seen.nested_passes),
-            Misuse::UnendedSpans(open(seen.unended_spans)),
+            Misuse::UnendedSpans(unended_spans),
             Misuse::SpansWithoutPass(perhaps_meant(seen.spans_without_pass)),
             Misuse::CrossingBricks(seen.crossing_bricks),
             Misuse::CrossingLayers(seen.crossing_layers),
+            Misuse::StraddlingLayers(seen.straddling_layers),
             Misuse::ForeignPasses(seen.foreign_passes),
             Misuse::ForeignTimers(seen.foreign_timers),
+            Misuse::ForeignKeys(seen.foreign_keys),
+            Misuse::EarlyPasses(seen.early_passes),
             Misuse::MovedTimers(seen.moved_timers),
             Misuse::StraddlingBricks(seen.straddling_bricks),
             Misuse::UnsettledBricks(open(self.device().pending() as u64)),
             Misuse::SettledApart(seen.settled_apart),
+            Misuse::UnknownRequests(lock(&self.requests).unknown()),
         ];
         found.retain(|misuse| misuse.count() > 0);
         found
     }
 
-    /// Warns, unless it was done already or is not wanted. `is_over` says that nothing more is recorded.
+    /// Warns of what it has not warned of yet, unless that is not wanted. `is_over` says that nothing more is recorded.
     pub(super) fn warn_once(&self, is_over: bool) {
         let is_wanted = cfg!(debug_assertions) && !self.clock().is_mock();
         if !is_wanted || !self.warns.load(Relaxed) {
             return;
         }
-        let found = self.found(if is_over { When::Over } else { When::GoesOn });
-        if !found.is_empty() && self.warns.swap(false, Relaxed) {
+        let mut found = self.found(if is_over { When::Over } else { When::GoesOn });
+        let all = found.iter().fold(0, |all, misuse| all | misuse.bit());
+        let said = self.warned.fetch_or(all, Relaxed);
+        found.retain(|misuse| misuse.bit() & !said != 0);
+        if !found.is_empty() {
             // Who closed the stream doesn't want to hear it.
             let _ = std::io::stderr().write_all(misuse::warning(&found).as_bytes());
         }

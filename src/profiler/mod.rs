@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 
 use brickscope_profile::{
@@ -131,8 +131,10 @@ pub struct BrickProfiler {
     counters: Mutex<watch::CountersAsked>,
     /// Taken when profiling was first turned on.
     anchor: Mutex<Option<Anchor>>,
-    /// Whether a debug build has yet to tell what was called otherwise than it is meant.
+    /// Whether a debug build is to tell what was called otherwise than it is meant.
     warns: AtomicBool,
+    /// The [bits](crate::Misuse::bit) of what it has told.
+    warned: AtomicU32,
 }
 
 /// The switches, in a line. The logs of a profiler take megabytes of text.

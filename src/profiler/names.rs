@@ -6,9 +6,41 @@ use brickscope_profile::name::{NameIdx, OTHER_BRICK, OTHER_KERNEL};
 use brickscope_profile::{BrickCategory, BrickId, Name, NameKind, Route};
 
 use super::BrickProfiler;
-use crate::names::{Names, brick_name};
+use crate::names::{ANY_PROFILER, BrickKey, KernelId, Names, brick_name};
+
+/// What is timed under keys of another profiler, whose names this one doesn't know.
+const FOREIGN: &str = "(another profiler's key)";
 
 impl BrickProfiler {
+    /// The number of a brick's name. Of a well-known brick the compiler knows it, and compares nothing.
+    #[inline(always)]
+    pub(crate) fn brick_of(&self, key: BrickKey) -> NameIdx {
+        if key.of != ANY_PROFILER && key.of != self.recorder.number() {
+            return self.foreign(NameKind::Brick);
+        }
+        key.name
+    }
+
+    /// The number of a kernel's name.
+    #[inline(always)]
+    pub(crate) fn kernel_of(&self, key: KernelId) -> NameIdx {
+        if key.of != self.recorder.number() {
+            return self.foreign(NameKind::Kernel);
+        }
+        key.name
+    }
+
+    /// Counts the use of another profiler's key, and says what its time is recorded as.
+    #[cold]
+    #[inline(never)]
+    fn foreign(&self, kind: NameKind) -> NameIdx {
+        if !self.recorder.is_active() {
+            return OTHER_BRICK;
+        }
+        self.recorder.note_foreign_key();
+        self.index_of(Name { kind, ..brick_name(FOREIGN) })
+    }
+
     pub(crate) fn brick_index(&self, name: &str) -> NameIdx {
         match BrickId::from_str(name) {
             Some(brick) => brick as NameIdx,

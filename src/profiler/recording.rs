@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use brickscope_profile::name::NameIdx;
-use brickscope_profile::{BrickCategory, DeviceLaunch, HostLaunch, Name, NameKind, Phase, Work};
+use brickscope_profile::{
+    BrickCategory, BrickId, DeviceLaunch, HostLaunch, Name, NameKind, Phase, Work,
+};
 
 use super::timers::RunningKernel;
 use super::{
     BrickGuard, BrickKernelsTimer, BrickProfiler, BrickTimer, HandOff, KernelTimer, LayerTimer,
     PassTimer, PassTimestamps,
 };
-use crate::names::{BrickKey, KernelId};
+use crate::names::{ANY_PROFILER, BrickKey, KernelId};
 use crate::recorder::Open;
 
 /// # Timing bricks
@@ -19,14 +21,15 @@ impl BrickProfiler {
     /// [key](Self::named_brick). If profiling is off, returns without reading the clock.
     #[inline]
     pub fn start_brick(&self, brick: impl Into<BrickKey>) -> BrickTimer {
-        BrickTimer(self.recorder.begin_brick(brick.into().0))
+        BrickTimer(self.recorder.begin_brick(self.brick_of(brick.into())))
     }
 
     /// The key of a brick with this name, which is timed as fast as a well-known one. Look it up once, where the model is
     /// loaded: the look-up takes a lock.
     ///
     /// The name of a well-known brick gives its key. Reports count another brick in `category`, or in the one that
-    /// the name was given first. A key is of use only with the profiler that made it.
+    /// the name was given first. A key is of use only with the profiler that made it: another one records its time under
+    /// a name that says so, and [`misuse`](Self::misuse) counts it.
     ///
     /// ```
     /// # use brickscope::{BrickCategory, BrickId, BrickProfiler, Work};
@@ -40,7 +43,12 @@ impl BrickProfiler {
     /// ```
     #[must_use]
     pub fn named_brick(&self, name: &str, category: BrickCategory) -> BrickKey {
-        BrickKey(self.categorised_index(name, category))
+        let number = self.categorised_index(name, category);
+        let of = match BrickId::from_str(name) {
+            Some(_) => ANY_PROFILER,
+            None => self.recorder.number(),
+        };
+        BrickKey { name: number, of }
     }
 
     /// Ends a brick that processed `elements` elements.
@@ -65,7 +73,7 @@ impl BrickProfiler {
     /// Like [`lap`](Self::lap), for a brick whose work is known.
     #[inline]
     pub fn lap_with(&self, timer: BrickTimer, work: Work, next: impl Into<BrickKey>) -> BrickTimer {
-        BrickTimer(self.recorder.lap(timer.0, work, next.into().0))
+        BrickTimer(self.recorder.lap(timer.0, work, self.brick_of(next.into())))
     }
 
     /// Begins a brick that ends when the guard is dropped. See also the macro [`brick!`](crate::brick!).
@@ -82,7 +90,7 @@ impl BrickProfiler {
     /// ```
     #[inline]
     pub fn brick(&self, brick: impl Into<BrickKey>) -> BrickGuard<'_> {
-        let open = self.recorder.begin_brick(brick.into().0);
+        let open = self.recorder.begin_brick(self.brick_of(brick.into()));
         BrickGuard { recorder: &self.recorder, open, work: Work::default() }
     }
 
@@ -129,33 +137,23 @@ impl BrickProfiler {
     /// The same name and launch give the same number. There is room for about 4000 names of bricks and kernels.
     pub fn kernel(&self, name: &str, host: Option<HostLaunch>) -> KernelId {
         let (name, kind) = (name.to_owned(), NameKind::Kernel);
-        KernelId(self.index_of(Name {
-            name,
-            kind,
-            category: None,
-            host,
-            device: None,
-            transfer: None,
-        }))
+        self.kernel_named(Name { name, kind, category: None, host, device: None, transfer: None })
     }
 
     /// The number of the kernel with this name that runs on a device.
     pub fn device_kernel(&self, name: &str, launch: DeviceLaunch) -> KernelId {
         let (name, kind, device) = (name.to_owned(), NameKind::Kernel, Some(launch));
-        KernelId(self.index_of(Name {
-            name,
-            kind,
-            category: None,
-            host: None,
-            device,
-            transfer: None,
-        }))
+        self.kernel_named(Name { name, kind, category: None, host: None, device, transfer: None })
+    }
+
+    fn kernel_named(&self, name: Name) -> KernelId {
+        KernelId { name: self.index_of(name), of: self.recorder.number() }
     }
 
     /// Begins a kernel.
     #[inline]
     pub fn start_kernel(&self, kernel: KernelId) -> KernelTimer {
-        KernelTimer(self.recorder.begin_detail(kernel.0))
+        KernelTimer(self.recorder.begin_detail(self.kernel_of(kernel)))
     }
 
     /// Ends a kernel.
@@ -186,7 +184,8 @@ impl BrickProfiler {
         brick: impl Into<BrickKey>,
         first: KernelId,
     ) -> BrickKernelsTimer {
-        let brick = self.recorder.begin_both(brick.into().0);
+        let (brick, first) = (self.brick_of(brick.into()), self.kernel_of(first));
+        let brick = self.recorder.begin_both(brick);
         BrickKernelsTimer { brick, kernel: RunningKernel::First(first) }
     }
 
@@ -199,7 +198,7 @@ impl BrickProfiler {
         work: Work,
         next: KernelId,
     ) -> BrickKernelsTimer {
-        let open = self.recorder.next_detail(timer.running(), work, next.0);
+        let open = self.recorder.next_detail(timer.running(), work, self.kernel_of(next));
         BrickKernelsTimer { kernel: RunningKernel::Later(open), ..timer }
     }
 
@@ -209,7 +208,7 @@ impl BrickProfiler {
     #[inline]
     pub fn stop_brick_kernel(&self, timer: BrickKernelsTimer, work: Work) {
         match timer.kernel {
-            RunningKernel::First(kernel) => self.recorder.end_both(timer.brick, kernel.0, work),
+            RunningKernel::First(kernel) => self.recorder.end_both(timer.brick, kernel, work),
             RunningKernel::Later(_) => self.stop_kernels(timer, Work::default(), work),
         }
     }
@@ -241,8 +240,8 @@ impl BrickProfiler {
     ) -> BrickKernelsTimer {
         match timer.kernel {
             RunningKernel::First(kernel) => {
-                let next = next.into().0;
-                let brick = self.recorder.lap_both(timer.brick, kernel.0, work, next);
+                let (next, first) = (self.brick_of(next.into()), self.kernel_of(first));
+                let brick = self.recorder.lap_both(timer.brick, kernel, work, next);
                 BrickKernelsTimer { brick, kernel: RunningKernel::First(first) }
             }
             RunningKernel::Later(_) => {

@@ -22,6 +22,8 @@ pub(super) struct Requests {
     tokens: usize,
     /// What had no room.
     dropped: u64,
+    /// What was told of requests that are not known, or that had ended.
+    unknown: u64,
 }
 
 #[derive(Debug)]
@@ -62,12 +64,19 @@ impl Requests {
         number
     }
 
+    /// What was told of requests that are not known, or that had ended.
+    pub(super) fn unknown(&self) -> u64 {
+        self.unknown
+    }
+
     fn find(&mut self, number: u32) -> Option<&mut Told> {
         let at = self.told.binary_search_by_key(&number, |told| told.number).ok()?;
         Some(&mut self.told[at])
     }
 
     fn add_parts(&mut self, pass: u32, parts: &[Part]) {
+        let is_unknown = |part: &&Part| part.request != Part::NOBODY && part.request >= self.next;
+        self.unknown += parts.iter().filter(is_unknown).count() as u64;
         if self.parts.len() + parts.len() <= MOST_PARTS {
             self.parts.extend(parts.iter().map(|&part| PassPart { pass, part }));
         } else {
@@ -89,7 +98,7 @@ impl Requests {
         self.told.retain(|told| told.request.ended_ns.is_none());
         self.told.iter_mut().for_each(|told| told.request.tokens_ns.clear());
         self.parts.clear();
-        (self.tokens, self.dropped) = (0, 0);
+        (self.tokens, self.dropped, self.unknown) = (0, 0, 0);
     }
 }
 
@@ -233,13 +242,19 @@ impl RequestRecorder<'_> {
         }
         // Under the lock, so that times don't go backwards.
         let now = self.0.recorder.clock().now();
+        let next = all.next;
         match all.find(request) {
             Some(told) if !told.is_cut && told.request.ended_ns.is_none() => {
                 change(&mut told.request, now);
-                true
+                return true;
             }
-            _ => false,
+            // Who made its tokens may hear later that it was cancelled.
+            Some(told) if told.is_cut || told.request.ending == Some(Ending::Cancelled) => {}
+            // It ended before a reset, came while profiling was off, or had no room.
+            None if request < next => {}
+            _ => all.unknown += 1,
         }
+        false
     }
 }
 

@@ -1,6 +1,6 @@
 //! What each of the threads that share bricks did, and how long it waited for the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_profile::name::NameIdx;
 use brickscope_profile::{Phase, Share, ThreadShare};
@@ -9,17 +9,27 @@ use super::BrickProfiler;
 use crate::names::BrickKey;
 use crate::sync::lock_unmodelled as lock;
 
+/// Threads that are remembered for what they didn't do.
+const MOST_IDLE: usize = 1024;
+
 /// Sums by phase, brick and thread.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     sums: BTreeMap<(Phase, NameIdx, u32), Share>,
+    /// Threads that joined a pass and began no share of it.
+    idle: BTreeSet<u32>,
     /// How often everything was forgotten.
     resets: u64,
 }
 
 impl Shares {
     pub(super) fn reset(&mut self) {
-        *self = Self { sums: BTreeMap::new(), resets: self.resets + 1 };
+        *self = Self { resets: self.resets + 1, ..Self::default() };
+    }
+
+    /// Whether threads joined a pass and never timed a share of any.
+    pub(super) fn has_idle_workers(&self) -> bool {
+        self.idle.iter().any(|thread| !self.sums.keys().any(|(.., of)| of == thread))
     }
 
     fn add(&mut self, at: (Phase, NameIdx, u32), share: Share) {
@@ -53,7 +63,8 @@ impl PassWorker<'_> {
     /// Begins this thread's share of a brick, and ends what it did before.
     #[inline]
     pub fn begin(&mut self, brick: impl Into<BrickKey>) {
-        self.go_on(Some((brick.into().0, false)));
+        let brick = self.profiler.brick_of(brick.into());
+        self.go_on(Some((brick, false)));
     }
 
     /// Ends this thread's share of the brick, and begins to wait for other threads. Does nothing if no share has begun.
@@ -113,6 +124,10 @@ impl Drop for PassWorker<'_> {
         let mut all = lock(&self.profiler.shares);
         // What began before a reset is forgotten.
         if all.resets == self.resets {
+            let is_idle = self.sums.is_empty() && self.doing.is_none();
+            if self.is_on && is_idle && all.idle.len() < MOST_IDLE {
+                all.idle.insert(self.thread);
+            }
             for &(brick, share) in &self.sums {
                 all.add((self.phase, brick, self.thread), share);
             }
@@ -177,7 +192,8 @@ impl BrickProfiler {
         share: Share,
     ) {
         if self.recorder.is_active() {
-            lock(&self.shares).add((phase, brick.into().0, thread), share);
+            let brick = self.brick_of(brick.into());
+            lock(&self.shares).add((phase, brick, thread), share);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Making a profiler, and turning it on and off.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 
 use brickscope_profile::SyncMode;
@@ -36,8 +36,9 @@ impl BrickProfiler {
     /// A profiler that is on.
     #[must_use]
     pub fn enabled() -> Self {
-        let profiler = Self::new();
+        let mut profiler = Self::new();
         profiler.enable();
+        profiler.recorder.is_made_now();
         profiler
     }
 
@@ -68,6 +69,7 @@ impl BrickProfiler {
             counters: Mutex::default(),
             anchor: Mutex::default(),
             warns: AtomicBool::new(true),
+            warned: AtomicU32::new(0),
         }
     }
 
@@ -81,7 +83,8 @@ impl BrickProfiler {
     #[must_use]
     pub fn with_log_capacity(mut self, rows_per_thread: usize) -> Self {
         let sums_layers = self.recorder.sums_layers();
-        self.recorder = Recorder::new(self.recorder.clock().clone(), rows_per_thread);
+        let recorder = Recorder::new(self.recorder.clock().clone(), rows_per_thread);
+        self.recorder = recorder.in_place_of(&self.recorder);
         if sums_layers {
             self.recorder.sum_layers(true);
         }

@@ -69,6 +69,8 @@ pub enum TimedPassError {
     Crossing(usize),
     /// Another pass is open on this thread.
     Nested,
+    /// The pass ends later than now: its times are no readings of the profiler's [clock](BrickProfiler::clock).
+    Future,
 }
 
 impl fmt::Display for TimedPassError {
@@ -82,6 +84,10 @@ impl fmt::Display for TimedPassError {
             ),
             Self::Crossing(index) => write!(f, "span {index} ends after a span that it began in"),
             Self::Nested => write!(f, "another pass is open on this thread"),
+            Self::Future => write!(
+                f,
+                "the pass ends later than now: its times must be readings of profiler.clock().now()"
+            ),
         }
     }
 }
@@ -101,7 +107,9 @@ impl BrickProfiler {
     ///
     /// # Errors
     ///
-    /// If the spans don't nest or don't fit the pass. Then nothing is recorded.
+    /// If the spans don't nest or don't fit the pass, or if the pass ends later than now, as by another clock it may seem
+    /// to. Then nothing is recorded. A pass that begins before the profiler was made is recorded, and
+    /// [`misuse`](Self::misuse) tells it.
     ///
     /// ```
     /// use brickscope::{
@@ -141,7 +149,7 @@ impl BrickProfiler {
         pass: &TimedPass,
         spans: &[TimedSpan],
     ) -> Result<Option<u32>, TimedPassError> {
-        let spans: Vec<Timed> = spans.iter().map(timed).collect();
+        let spans: Vec<Timed> = spans.iter().map(|span| self.timed(span)).collect();
         let end = TimedEnd {
             phase: pass.phase,
             tokens: pass.tokens,
@@ -156,16 +164,18 @@ impl BrickProfiler {
             Unfit::Outside(index) => TimedPassError::Outside(index),
             Unfit::Crossing(index) => TimedPassError::Crossing(index),
             Unfit::Nested => TimedPassError::Nested,
+            Unfit::Future => TimedPassError::Future,
         })
     }
-}
 
-fn timed(span: &TimedSpan) -> Timed {
-    let (kind, name, layer) = match span.what {
-        TimedWork::Brick(brick) => (SpanKind::Brick, brick.0, span.layer.unwrap_or(NONE)),
-        TimedWork::Kernel(kernel) => (SpanKind::Kernel, kernel.0, span.layer.unwrap_or(NONE)),
-        TimedWork::Layer(index) => (SpanKind::Layer, NONE, index),
-    };
-    let TimedSpan { start_ns: start, end_ns: end, work, .. } = *span;
-    Timed { kind, name, layer, start, end, work }
+    fn timed(&self, span: &TimedSpan) -> Timed {
+        let layer = span.layer.unwrap_or(NONE);
+        let (kind, name, layer) = match span.what {
+            TimedWork::Brick(brick) => (SpanKind::Brick, self.brick_of(brick), layer),
+            TimedWork::Kernel(kernel) => (SpanKind::Kernel, self.kernel_of(kernel), layer),
+            TimedWork::Layer(index) => (SpanKind::Layer, NONE, index),
+        };
+        let TimedSpan { start_ns: start, end_ns: end, work, .. } = *span;
+        Timed { kind, name, layer, start, end, work }
+    }
 }

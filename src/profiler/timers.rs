@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use brickscope_profile::name::NameIdx;
 use brickscope_profile::{Phase, TileLevel, Work};
 
-use crate::names::KernelId;
 use crate::recorder::{Open, OpenPass, Recorder, Timestamps, Unlabelled};
 use crate::template::PassTemplate;
 
@@ -40,7 +40,7 @@ pub struct BrickKernelsTimer {
 /// compiler knows the variant, so a brick of one kernel costs what it would with a timer type of its own.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum RunningKernel {
-    First(KernelId),
+    First(NameIdx),
     Later(Open),
 }
 
@@ -48,7 +48,7 @@ impl BrickKernelsTimer {
     #[inline(always)]
     pub(super) fn running(&self) -> Open {
         match self.kernel {
-            RunningKernel::First(kernel) => self.brick.inner(kernel.0),
+            RunningKernel::First(kernel) => self.brick.inner(kernel),
             RunningKernel::Later(open) => open,
         }
     }
@@ -232,8 +232,9 @@ impl UnlabelledPass<'_> {
     /// Labels the timestamps with `template`, for a pass with `position` tokens before it. The template's kernels must
     /// come from the same profiler.
     ///
-    /// Returns `false`, and counts the timestamps as unfinished, if the template has another number of timestamps, or
-    /// if anything else has been timed on this thread since.
+    /// Returns `false`, and counts the timestamps as unfinished, if they come from another one, which
+    /// [`misuse`](crate::BrickProfiler::misuse) tells, if the template has another number of timestamps, or if anything
+    /// else has been timed on this thread since.
     pub fn label(self, template: &PassTemplate, position: u64) -> bool {
         self.0.label(template, position)
     }

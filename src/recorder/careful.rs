@@ -181,7 +181,10 @@ impl ThreadLog {
         let last_end = self.last_end.load(Relaxed);
         let room = last_end.saturating_sub(open.start);
         let holds_open = self.holds_open(&open, self.place.load(Relaxed), 1);
-        let is_crossing = holds_open && self.crossed_by(open).next().is_some();
+        let is_crossing = holds_open && self.crossings.crossed_by(open).next().is_some();
+        if holds_open {
+            self.note_layer_crossed_by(open);
+        }
         if open.home != self.home.load(Relaxed) || is_crossing || since > room {
             self.end_odd_brick(source, open, is_crossing, end, work);
             if holds_open && self.oddity(open) == 0 {
@@ -210,7 +213,7 @@ impl ThreadLog {
             0 if open.log() != NO_LOG => {
                 let covered = self.covered.load(Relaxed);
                 let mut crossings =
-                    is_crossing.then(|| self.crossed_by(open)).into_iter().flatten();
+                    is_crossing.then(|| self.crossings.crossed_by(open)).into_iter().flatten();
                 let last = crossings.next();
                 let since = match last {
                     // All of the time up to the end of that brick, and what was covered after it.

@@ -350,9 +350,19 @@ impl Collected<'_> {
         self.log.last_end.load(Relaxed)
     }
 
-    /// Layers that ended while another one was open in them.
+    /// Layers that cross other layers or bricks.
     pub(crate) fn crossing_layers(&self) -> u64 {
         self.log.crossing_layers.load(Relaxed)
+    }
+
+    /// Layers that ended in another pass than they began in.
+    pub(crate) fn straddling_layers(&self) -> u64 {
+        self.log.straddling_layers.load(Relaxed)
+    }
+
+    /// Spans that began in passes which ended before them.
+    pub(crate) fn left_open(&self) -> u64 {
+        self.log.left_open.load(Relaxed)
     }
 
     pub(crate) fn forget_tiles(&mut self) {

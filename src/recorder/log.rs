@@ -9,7 +9,7 @@ use super::thread::{self, Thread};
 use super::{NO_LOG, TAIL};
 use crate::machine;
 use crate::machine::LoadReading;
-use crate::row::{Event, NONE, NameIdx, Record, Row};
+use crate::row::{Event, NONE, NameIdx, Record, Row, flag};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, OnceLock, lock};
 
 /// Rows for tiles, which are only summed.
@@ -127,8 +127,14 @@ pub(crate) struct ThreadLog {
     pub(super) rows: Box<[Row]>,
     /// Records for which there was neither room nor a way to make some.
     pub(super) homeless: AtomicU64,
-    /// Layers that ended while another one was open in them.
+    /// Layers that ended while another one or a brick was open that began in them, or the other way round.
     pub(super) crossing_layers: AtomicU64,
+    /// Layers that ended in another pass than they began in.
+    pub(super) straddling_layers: AtomicU64,
+    /// Spans that began in passes which ended before them.
+    pub(super) left_open: AtomicU64,
+    /// How often the count of ends was [unsettled](Self::unsettle).
+    unsettled: AtomicU64,
     /// How many of `rows`, from the first, are never written twice.
     pub(super) kept: usize,
     /// When to look next at what others do; 0 for whenever there is an occasion. Here, so that a pass which doesn't
@@ -145,7 +151,10 @@ pub(crate) struct ThreadLog {
     pub(super) template: [AtomicUsize; 2],
     /// The last look at what others do.
     pub(super) load: Mutex<Option<LoadReading>>,
+    /// Bricks that ended while others seemed to be open that had begun inside them.
     pub(super) crossings: Crossings,
+    /// Likewise layers.
+    pub(super) crossed_layers: Crossings,
     pub(super) drained: Mutex<Drained>,
 }
 
@@ -188,6 +197,9 @@ impl ThreadLog {
             place: AtomicU64::new(u64::from(NONE) << LAYER_SHIFT),
             homeless: zero(),
             crossing_layers: zero(),
+            straddling_layers: zero(),
+            left_open: zero(),
+            unsettled: zero(),
             // Written one by one: the first touch of new memory costs more than many spans.
             rows: (0..kept.saturating_add(TAIL)).map(|_| Row::default()).collect(),
             kept,
@@ -198,6 +210,7 @@ impl ThreadLog {
             template: [AtomicUsize::new(0), AtomicUsize::new(0)],
             load: Mutex::default(),
             crossings: Crossings::default(),
+            crossed_layers: Crossings::default(),
             drained: Mutex::default(),
         }
     }
@@ -215,6 +228,8 @@ impl ThreadLog {
             self.begun.store(0, Relaxed);
             self.homeless.store(0, Relaxed);
             self.crossing_layers.store(0, Relaxed);
+            self.straddling_layers.store(0, Relaxed);
+            self.left_open.store(0, Relaxed);
         }
         *lock(&self.load) = None;
         self.look_due.store(0, Relaxed);
@@ -262,11 +277,45 @@ impl ThreadLog {
         self.place.store(place | u64::from(layer) << LAYER_SHIFT, Release);
     }
 
-    /// To be called before a layer ends: counts it if another one is the thread's now.
+    /// To be called before a layer of this thread ends: counts it if it crosses another one or a brick that ended in it, or
+    /// if it began in another pass. What is open in it may cross it, and is counted when it ends.
     pub(super) fn note_layer_end(&self, open: &Open) {
         let layer = self.layer();
-        if open.home == self.home.load(Relaxed) && layer != open.name() && layer != NONE {
+        if open.home != self.home.load(Relaxed) {
+            if self.oddity(*open) == flag::STRADDLING {
+                add(&self.straddling_layers, 1);
+            }
+        } else if layer != open.name() && layer != NONE
+            || self.crossings.crossed_by(*open).next().is_some()
+        {
             add(&self.crossing_layers, 1);
+        } else if self.holds_open(open, self.place.load(Relaxed), 1) {
+            self.note(&self.crossed_layers, open, 0);
+        }
+    }
+
+    /// To be called before a brick ends that may be odd: counts it if it began in a layer that has ended.
+    pub(super) fn note_layer_crossed_by(&self, open: Open) {
+        if self.crossed_layers.crossed_by(open).next().is_some() {
+            add(&self.crossing_layers, 1);
+        }
+    }
+
+    /// How many spans were begun, and how many ended, modulo 65 536.
+    pub(super) fn begun_and_ended(&self) -> (u64, u16) {
+        let counted = (self.place.load(Relaxed) >> ENDED_SHIFT) as u16;
+        let added = self.unsettled.load(Relaxed).wrapping_mul(UNSETTLED) as u16;
+        (self.begun.load(Relaxed), counted.wrapping_sub(added))
+    }
+
+    /// To be called when a pass ends: counts the spans that began in it, since when so many [had begun and
+    /// ended](Self::begun_and_ended), and are open still.
+    pub(super) fn note_left_open(&self, (begun, ended): (u64, u16)) {
+        let (begun_now, ended_now) = self.begun_and_ended();
+        let begun = begun_now.wrapping_sub(begun) as u16;
+        let open = begun.wrapping_sub(ended_now.wrapping_sub(ended)) as i16;
+        if open > 0 {
+            add(&self.left_open, open.unsigned_abs().into());
         }
     }
 
@@ -296,6 +345,7 @@ impl ThreadLog {
 
     /// Makes all spans that are open now look [odd](Self::holds_open) when they end.
     pub(super) fn unsettle(&self) {
+        add(&self.unsettled, 1);
         self.advance(self.place.load(Relaxed), 0, UNSETTLED);
     }
 
@@ -404,8 +454,8 @@ pub(super) fn layer_of(place: u64) -> u32 {
 /// them can be: what they seem to hold are timers that were dropped.
 const MOST_CROSSINGS: usize = 16;
 
-/// Bricks that ended while others seemed to be open that had begun inside them. Only the log's own thread has to do with
-/// them. Without memory of their own, since an allocator may record.
+/// Bricks or layers that ended while other spans seemed to be open that had begun inside them. Only the log's own thread
+/// has to do with them. Without memory of their own, since an allocator may record.
 #[derive(Debug, Default)]
 pub(super) struct Crossings {
     kept: [[Word; 4]; MOST_CROSSINGS],
@@ -415,7 +465,7 @@ pub(super) struct Crossings {
 /// Of one thread alone, so no model checker has to look at it.
 type Word = std::sync::atomic::AtomicU64;
 
-/// A brick that ended while others seemed to be open that had begun inside it.
+/// A brick or a layer that ended while others seemed to be open that had begun inside it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Crossing {
     home: u64,
@@ -439,30 +489,39 @@ impl Crossing {
 impl ThreadLog {
     /// Remembers that a brick has ended, at `end`, while others were open, if any began inside it.
     pub(super) fn note_crossing(&self, open: &Open, end: u64) {
+        if self.note(&self.crossings, open, end) {
+            self.unsettle();
+        }
+    }
+
+    /// Remembers it among those. Returns whether any span began inside it.
+    fn note(&self, among: &Crossings, open: &Open, end: u64) -> bool {
         let begun = self.begun.load(Relaxed) as u32;
         if begun == open.order().wrapping_add(1) {
-            return;
+            return false;
         }
-        let noted = self.crossings.noted.load(Relaxed);
+        let noted = among.noted.load(Relaxed);
         let words = [
             open.home,
             u64::from(open.order()) << 32 | u64::from(begun),
             end,
             self.covered.load(Relaxed),
         ];
-        for (cell, word) in self.crossings.kept[noted as usize % MOST_CROSSINGS].iter().zip(words) {
+        for (cell, word) in among.kept[noted as usize % MOST_CROSSINGS].iter().zip(words) {
             cell.store(word, Relaxed);
         }
-        self.crossings.noted.store(noted.wrapping_add(1), Relaxed);
-        self.unsettle();
+        among.noted.store(noted.wrapping_add(1), Relaxed);
+        true
     }
+}
 
-    /// The bricks that ended inside this one and had begun before it, the last first.
+impl Crossings {
+    /// Those that ended inside this span and had begun before it, the last first.
     pub(super) fn crossed_by(&self, open: Open) -> impl Iterator<Item = Crossing> {
-        let noted = self.crossings.noted.load(Relaxed);
+        let noted = self.noted.load(Relaxed);
         (1..=MOST_CROSSINGS as u64)
             .map(move |ago| {
-                let words = &self.crossings.kept[noted.wrapping_sub(ago) as usize % MOST_CROSSINGS];
+                let words = &self.kept[noted.wrapping_sub(ago) as usize % MOST_CROSSINGS];
                 let [home, orders, end, covered] = std::array::from_fn(|i| words[i].load(Relaxed));
                 let (order, begun) = ((orders >> 32) as u32, orders as u32);
                 Crossing { home, order, begun, end, covered }

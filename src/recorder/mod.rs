@@ -67,6 +67,7 @@ pub(crate) use self::timed::{Timed, TimedEnd, Unfit};
 pub(crate) use self::timestamps::{Timestamps, Unlabelled};
 use crate::clock::{Clock, Ticks};
 use crate::machine::ReadCounters;
+use crate::names::{ANY_PROFILER, ProfilerNo};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, OnceLock, lock};
 
 /// The serial of no log.
@@ -93,6 +94,9 @@ const TAIL: usize = match (cfg!(loom), cfg!(miri)) {
     _ => 1024,
 };
 
+/// Recorders are told apart while there are less than 65 536.
+static NEXT_NUMBER: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(ANY_PROFILER);
+
 type Slot = OnceLock<Arc<ThreadLog>>;
 
 /// How many threads find their log in one step.
@@ -114,11 +118,15 @@ pub(crate) struct Recorder {
     first_log: AtomicU32,
     /// Logs of another generation are forgotten; each thread starts its own anew.
     generation: AtomicU32,
+    /// Whose keys name its spans.
+    number: ProfilerNo,
     /// What a reading of the clock takes, if it is the processor's counter.
     ticks: Ticks,
     /// The logs of threads by their index: the first ones here, the others in `far`.
     near: [Slot; NEAR],
     clock: Clock,
+    /// When it was made.
+    made: u64,
     capacity: usize,
     /// From here on it is written to by threads that record.
     written: Written,
@@ -143,6 +151,10 @@ struct Written {
     /// Spans and passes of other recorders that were to be ended here.
     foreign_timers: AtomicU64,
     foreign_passes: AtomicU64,
+    /// Uses of keys that another profiler gave out.
+    foreign_keys: AtomicU64,
+    /// Passes that were timed elsewhere, and began before this was made.
+    early_passes: AtomicU64,
     /// The serials that logs had while they were those of threads that have ended.
     retired: Mutex<Vec<u32>>,
 }
@@ -151,6 +163,9 @@ impl Recorder {
     pub(crate) fn new(clock: Clock, capacity: usize) -> Self {
         Self {
             ticks: clock.ticks().unwrap_or_default(),
+            number: NEXT_NUMBER.fetch_add(1, Relaxed) % ProfilerNo::MAX + 1,
+            // Turned by hand, a clock may stand before what it times.
+            made: if clock.is_mock() { 0 } else { clock.now() },
             clock,
             state: AtomicU32::new(OFF),
             generation: AtomicU32::new(1),
@@ -163,6 +178,8 @@ impl Recorder {
                 homeless: AtomicU64::new(0),
                 foreign_timers: AtomicU64::new(0),
                 foreign_passes: AtomicU64::new(0),
+                foreign_keys: AtomicU64::new(0),
+                early_passes: AtomicU64::new(0),
                 retired: Mutex::default(),
             },
             near: std::array::from_fn(|_| OnceLock::new()),
@@ -172,6 +189,22 @@ impl Recorder {
             counters: Mutex::default(),
             sums_layers: AtomicBool::new(false),
         }
+    }
+
+    /// The same for keys and for what began before it as the one that it takes the place of.
+    pub(crate) fn in_place_of(self, before: &Self) -> Self {
+        Self { number: before.number, made: before.made, ..self }
+    }
+
+    /// Nobody has used it up to now.
+    pub(crate) fn is_made_now(&mut self) {
+        self.made = self.clock.now();
+    }
+
+    /// Whose keys name its spans: of another one they mean something else.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> ProfilerNo {
+        self.number
     }
 
     #[inline]

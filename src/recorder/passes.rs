@@ -38,6 +38,8 @@ pub(crate) struct OpenPass {
     serial: u32,
     /// `covered` of the thread before the pass.
     outside: u64,
+    /// How many spans had begun and ended on the thread before it.
+    counts: (u64, u16),
     /// When it ended, if that was before its timestamps were labelled.
     pub(super) ended: Cell<Option<u64>>,
     /// Whether its timestamps were asked for.
@@ -107,6 +109,7 @@ impl Recorder {
             start: 0,
             serial,
             outside,
+            counts: log.begun_and_ended(),
             ended: Cell::new(None),
             has_timestamps: Cell::new(false),
             _stays: Stays::HERE,
@@ -135,6 +138,7 @@ impl Recorder {
         }
         let Some(log) = open.log.take() else { return };
         let Some(covered) = log.close_pass(open.serial, open.outside) else { return };
+        log.note_left_open(open.counts);
         let end = end.max(log.last_end.load(Relaxed));
         let (start, wall) = (open.start, end.saturating_sub(open.start));
         let end_of_pass = PassEnd { phase, start, wall, covered, tokens, position };
@@ -163,6 +167,7 @@ impl Recorder {
         if log.close_pass(open.serial, open.outside).is_none() {
             return;
         }
+        log.note_left_open(open.counts);
         log.push_event(open.serial, Event::Discarded);
         // The next pass begins with a look, so that what disturbed this one isn't taken for a disturbance of others.
         log.pause_due.store(0, Relaxed);
@@ -204,8 +209,9 @@ impl Recorder {
             log.note_layer_end(&open);
             log.end_detail(SpanKind::Layer, open, end, Work::default());
         }
+        // The layer of another pass, or of another thread, is over.
         if let Some(log) = self.log_here(self.generation.load(Relaxed))
-            && !self.is_foreign(&open, log)
+            && open.home == log.home.load(Relaxed)
         {
             log.set_layer(before);
         }

@@ -44,7 +44,12 @@ pub(crate) enum Unfit {
     Crossing(usize),
     /// Another pass is open on this thread.
     Nested,
+    /// It ends later than now.
+    Future,
 }
+
+/// Clocks of two cores may be as far apart.
+const APART_NS: u64 = 1_000;
 
 /// A span that has begun and not ended, on the way through the list.
 struct Open {
@@ -63,6 +68,12 @@ impl Recorder {
         check(pass, spans)?;
         if log.pass() != 0 {
             return Err(Unfit::Nested);
+        }
+        if !self.clock.is_mock() && pass.end > self.clock.now().saturating_add(APART_NS) {
+            return Err(Unfit::Future);
+        }
+        if pass.start < self.made && !self.clock.counts_from_before() {
+            self.written.early_passes.fetch_add(1, Relaxed);
         }
         let serial = self.written.next_pass.fetch_add(1, Relaxed);
         let (covered, last_end) = log.push_timed(serial, spans);

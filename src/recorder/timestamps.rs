@@ -131,9 +131,14 @@ pub(crate) struct Unlabelled<'p> {
 }
 
 impl Unlabelled<'_> {
-    /// Says what they mean, at this position. Returns whether it could: not if the template has more timestamps or fewer,
-    /// nor if anything was recorded otherwise meanwhile. It lies after them, and in a log ends only grow.
+    /// Says what they mean, at this position. Returns whether it could: not if the template has keys of another profiler, or
+    /// more timestamps or fewer, nor if anything was recorded otherwise meanwhile. It lies after them, and in a log ends
+    /// only grow.
     pub(crate) fn label(mut self, template: &PassTemplate, position: u64) -> bool {
+        if !template.is_of(self.recorder.number()) {
+            self.recorder.note_foreign_key();
+            return false;
+        }
         // What allocates comes first: the allocator may record.
         let number = self.log.place_for(template);
         let is_so =

@@ -61,7 +61,13 @@ impl Recorder {
         is_own
     }
 
+    /// Counts the use of another profiler's key.
+    pub(crate) fn note_foreign_key(&self) {
+        self.written.foreign_keys.fetch_add(1, Relaxed);
+    }
+
     pub(super) fn forget_foreign(&self) {
+        self.written.foreign_keys.store(0, Relaxed);
         self.written.foreign_timers.store(0, Relaxed);
         self.written.foreign_passes.store(0, Relaxed);
         lock(&self.written.retired).clear();

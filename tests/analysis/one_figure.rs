@@ -2,11 +2,11 @@
 
 use brickscope::{
     BrickId, BrickProfiler, Disturbance, MockClock, Phase, Profile, Profiled, Repeated, Repetition,
-    Run,
+    Run, TimedPass, TimedSpan, TimedWork, Work,
 };
 use brickscope_analysis::explain;
 use brickscope_analysis::findings::Findings;
-use brickscope_analysis::rate::{Rate, RateOf};
+use brickscope_analysis::rate::{Overlapped, Rate, RateOf};
 use brickscope_analysis::typical::{self, OnePass};
 use brickscope_analysis::view::{self, Size};
 
@@ -187,4 +187,44 @@ fn findings_of_a_phase_that_was_disturbed_say_so() {
         let says = finding.evidence.iter().any(|of| of.place == "/passes, disturbance");
         assert!(says, "{finding:?}");
     }
+}
+
+/// 20 passes on each of two lanes, side by side, of 15 ms each.
+fn side_by_side() -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    for position in 0..20 {
+        for lane in 0..2 {
+            let (start_ns, work) = (position * 16_000_000 + lane * 1_000_000, Work::elements(1));
+            let (end_ns, layer) = (start_ns + 15_000_000, None);
+            let what = TimedWork::Brick(BrickId::LmHead.into());
+            let span = TimedSpan { what, start_ns, end_ns, work, layer };
+            let (phase, disturbance) = (Phase::Decode, None);
+            let pass = TimedPass { phase, start_ns, end_ns, tokens: 1, position, disturbance };
+            profiler.record_pass(&pass, &[span]).expect("it fits");
+        }
+    }
+    profiler.profile()
+}
+
+#[test]
+fn each_screen_says_that_passes_overlapped_and_how_fast_they_were_together() {
+    let profile = side_by_side();
+    // All the time one of them ran: 40 tokens in 20 · 16 ms.
+    let said = "passes overlapped: 66.7 tokens/s each, 125 tokens/s together";
+    let overlapped = Overlapped::of(&profile, Phase::Decode).expect("they did");
+    assert_eq!(overlapped.to_string(), said);
+    let summary = view::summary(&profile, Size { columns: 80, rows: 24 }, None).to_string();
+    assert!(on_one_line(&summary).contains(said), "{summary}");
+    assert!(summary.starts_with("Decode   66.7 tok/s"), "{summary}");
+    let report = view::report(&profile);
+    assert!(on_one_line(&report).contains(said), "{report}");
+    let json: serde_json::Value = serde_json::from_str(&view::json(&profile)).expect("JSON");
+    let of = &json["rates"][0]["passes_overlapped"];
+    assert_eq!(of["tokens_per_second_together"], 125.0, "{of}");
+    // One after the other they don't.
+    assert_eq!(Overlapped::of(&run(&[]), Phase::Decode), None);
+    let json: serde_json::Value = serde_json::from_str(&view::json(&run(&[]))).expect("JSON");
+    assert_eq!(json["rates"][0].get("passes_overlapped"), None);
 }

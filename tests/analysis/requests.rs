@@ -370,9 +370,9 @@ fn what_a_prompt_cost_is_not_known_without_passes_like_that() {
     // All that it decodes is beside somebody's prompt.
     let beside = (1..200).map(|pass| PassPart { pass, part: Part::prompt(1, 1, 0) });
     profile.parts.extend(beside);
-    let why = "0 passes of this run have as many decode tokens at like positions and no prompt, 5 are needed";
+    let why = "no pass of this run has as many decode tokens at like positions and no prompt, 5 are needed";
     let all = view::requests(&profile);
-    let said = format!("Of 2, what a prompt cost is not known: at most {why}.");
+    let said = format!("Of 2, what a prompt cost is not known: {why}.");
     assert!(unwrapped(&all).contains(&said), "{all}");
     let one = view::request(&profile, "slow-one").expect("it is there");
     let said = format!("what prompts of others, in the same pass, cost is not known: {why}");

@@ -3,7 +3,10 @@
 use std::process::Command;
 
 use brickscope::misuse::Misuse;
-use brickscope::{BrickCategory, BrickId, BrickProfiler, MockClock, PassTimer, Phase, Work};
+use brickscope::{
+    BrickCategory, BrickId, BrickProfiler, Ending, MockClock, Part, PassTemplate, PassTimer, Phase,
+    TimedPass, TimedPassError, Work,
+};
 
 fn profiler() -> (BrickProfiler, MockClock) {
     let hand = MockClock::default();
@@ -74,8 +77,35 @@ fn spans_of_threads_without_a_pass_are_told_with_what_to_call() {
     profiler.end_pass(pass, 1, 0);
     assert_eq!(told(&profiler), [Misuse::SpansWithoutPass(40)]);
     let said = profiler.misuse()[0].to_string();
-    let expected = "40 spans on threads that joined no pass: call join_pass";
+    let expected = "40 spans of bricks that passes have, on threads without a pass: call join_pass";
     assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
+fn a_thread_whose_bricks_no_pass_has_does_something_else_unless_it_joined_one() {
+    let (profiler, hand) = profiler();
+    let tokenize = || {
+        let timer = profiler.start("Tokenize");
+        hand.advance(3);
+        profiler.stop(timer, 1);
+    };
+    let pass = profiler.begin_pass(Phase::Decode);
+    brick(&profiler, &hand);
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..50).for_each(|_| tokenize()));
+    });
+    profiler.end_pass(pass, 1, 0);
+    assert_eq!(told(&profiler), []);
+    // One that joins the pass is to time its shares by what that returns.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _worker = profiler.join_pass(Phase::Decode, 1);
+            tokenize();
+        });
+    });
+    assert_eq!(told(&profiler), [Misuse::SpansWithoutPass(51)]);
+    let said = profiler.misuse()[0].to_string();
+    assert!(said.ends_with("by begin of what it returns, not by start_brick"), "{said}");
 }
 
 #[test]
@@ -108,6 +138,89 @@ fn layers_that_overlap_are_told_once() {
 }
 
 #[test]
+fn a_layer_and_a_brick_that_cross_are_told() {
+    let (profiler, hand) = profiler();
+    let pass = profiler.begin_pass(Phase::Decode);
+    for index in 0..2 {
+        let layer = profiler.begin_layer(index);
+        // One that is dropped crosses nothing.
+        let _ = profiler.start_kernel(profiler.kernel("gemv", None));
+        let timer = profiler.start_brick(BrickId::UpProjection);
+        hand.advance(3);
+        profiler.end_layer(layer);
+        hand.advance(3);
+        profiler.stop_brick(timer, 1);
+    }
+    let timer = profiler.start_brick(BrickId::UpProjection);
+    let layer = profiler.begin_layer(2);
+    hand.advance(3);
+    profiler.stop_brick(timer, 1);
+    profiler.end_layer(layer);
+    // These nest.
+    let layer = profiler.begin_layer(3);
+    brick(&profiler, &hand);
+    profiler.end_layer(layer);
+    brick(&profiler, &hand);
+    profiler.end_pass(pass, 1, 0);
+    assert_eq!(told(&profiler), [Misuse::UnendedSpans(2), Misuse::CrossingLayers(3)]);
+}
+
+#[test]
+fn a_layer_that_ends_after_its_pass_is_told_and_leaves_the_next_one_alone() {
+    let (profiler, hand) = profiler();
+    let mut open = None;
+    for position in 0..3 {
+        let pass = profiler.begin_pass(Phase::Decode);
+        let layer = profiler.begin_layer(7);
+        if let Some(before) = open.replace(layer) {
+            profiler.end_layer(before);
+        }
+        brick(&profiler, &hand);
+        profiler.end_pass(pass, 1, position);
+    }
+    profiler.end_layer(open.expect("the last one"));
+    assert_eq!(told(&profiler), [Misuse::StraddlingLayers(3)]);
+    let profile = profiler.profile();
+    let bricks = profile.spans.iter().filter(|span| span.name.is_some());
+    assert!(bricks.clone().count() == 3 && bricks.clone().all(|span| span.layer == Some(7)));
+}
+
+#[test]
+fn a_key_of_another_profiler_is_recorded_under_no_name_of_this_one() {
+    let ((own, hand), (other, _)) = (profiler(), profiler());
+    let of_other = other.named_brick("KvCache", BrickCategory::Attention);
+    let kernel_of_other = other.kernel("theirs", None);
+    own.named_brick("Router", BrickCategory::Ffn);
+    let kernel = own.kernel("mine", None);
+    let pass = own.begin_pass(Phase::Decode);
+    let timer = own.start_brick(of_other);
+    hand.advance(7);
+    let timer = own.lap(timer, 1, BrickId::LmHead);
+    hand.advance(5);
+    own.stop_brick(timer, 1);
+    let timer = own.start_brick_kernel(BrickId::LmHead, kernel_of_other);
+    hand.advance(3);
+    own.stop_brick_kernel(timer, Work::elements(1));
+    let timer = own.start_kernel(kernel);
+    own.stop_kernel(timer, Work::elements(1));
+    own.end_pass(pass, 1, 0);
+    assert_eq!(told(&own), [Misuse::ForeignKeys(2)]);
+    assert_eq!(own.stats("Router").map(|stats| stats.count), Some(0));
+    let foreign = own.stats("(another profiler's key)").expect("it has a name");
+    assert_eq!((foreign.count, foreign.total_ns), (1, 7));
+    // What any profiler knows is nobody's own.
+    let head = other.named_brick("LmHead", BrickCategory::Other);
+    own.stop_brick(own.start_brick(head), 1);
+    assert_eq!(told(&own), [Misuse::ForeignKeys(2)]);
+    // Nor is a key foreign to the same profiler with other room.
+    let key = own.named_brick("Router", BrickCategory::Ffn);
+    let own = own.with_log_capacity(64);
+    own.stop_brick(own.start_brick(key), 1);
+    assert_eq!(told(&own), []);
+    assert_eq!(own.stats("Router").map(|stats| stats.count), Some(1));
+}
+
+#[test]
 fn a_pass_of_another_profiler_is_not_ended_here() {
     let ((own, hand), (other, _)) = (profiler(), profiler());
     let ends: [fn(&BrickProfiler, PassTimer); 2] =
@@ -123,11 +236,51 @@ fn a_pass_of_another_profiler_is_not_ended_here() {
 }
 
 #[test]
+fn a_template_of_another_profilers_keys_labels_nothing() {
+    let own = BrickProfiler::enabled();
+    own.warn_of_misuse(false);
+    let other = BrickProfiler::new();
+    let mut template = PassTemplate::builder();
+    template.brick(other.named_brick("Theirs", BrickCategory::Other), Work::elements(1));
+    let template = template.build();
+    let mut room = vec![0; template.timestamps()];
+    let pass = own.begin_pass(Phase::Decode);
+    let Some(timestamps) = own.timestamps_of(&pass, &mut room) else { return };
+    timestamps.take();
+    timestamps.take();
+    let unlabelled = timestamps.end().expect("nothing else was timed");
+    assert!(!unlabelled.label(&template, 0));
+    own.end_pass(pass, 1, 0);
+    assert_eq!(told(&own), [Misuse::UnendedSpans(2), Misuse::ForeignKeys(1)]);
+}
+
+#[test]
+fn passes_by_another_clock_are_refused_or_told() {
+    let profiler = BrickProfiler::enabled();
+    profiler.warn_of_misuse(false);
+    let record = |start_ns, end_ns| {
+        let (phase, disturbance) = (Phase::Decode, None);
+        let times = TimedPass { phase, start_ns, end_ns, tokens: 1, position: 0, disturbance };
+        profiler.record_pass(&times, &[])
+    };
+    let now = || profiler.clock().now();
+    assert_eq!(record(now(), now()), Ok(()));
+    assert_eq!(profiler.misuse(), []);
+    for end in [1_790_000_000_000_000_000, 10_000_000_000_000_000_000] {
+        assert_eq!(record(now(), end), Err(TimedPassError::Future));
+    }
+    assert_eq!(profiler.profile().passes.len(), 1);
+    // In microseconds, or by a clock that began later.
+    assert_eq!(record(1, 2), Ok(()));
+    assert_eq!(told(&profiler), [Misuse::EarlyPasses(1)]);
+}
+
+#[test]
 fn a_timer_of_another_profiler_is_not_recorded_under_a_name_of_this_one() {
     let ((own, hand), (other, _)) = (profiler(), profiler());
     let [key, of_other] = [(&own, "Mine"), (&other, "Theirs")]
         .map(|(profiler, name)| profiler.named_brick(name, BrickCategory::Other));
-    assert_eq!(key, of_other, "the numbers of names are each profiler's own");
+    assert_ne!(key, of_other, "keys are each profiler's own");
     brick(&other, &hand);
     let timer = own.start_brick(key);
     hand.advance(7);
@@ -299,6 +452,25 @@ fn a_reset_forgets_them() {
     }
 }
 
+#[test]
+fn what_is_told_of_requests_that_nobody_has_or_that_have_ended_is_told() {
+    let (profiler, _) = profiler();
+    let requests = profiler.requests();
+    let a = requests.arrive("a");
+    let pass = profiler.begin_pass_of(&[Part::decode(a + 9, 3)]);
+    profiler.end_pass(pass, 1, 0);
+    requests.admit(a + 9);
+    requests.token(a);
+    requests.end(a, Ending::Stop);
+    requests.token(a);
+    assert_eq!(told(&profiler), [Misuse::UnknownRequests(3)]);
+    let b = requests.arrive("b");
+    requests.end(b, Ending::Cancelled);
+    // The engine hears of it later.
+    requests.token(b);
+    assert_eq!(told(&profiler), [Misuse::UnknownRequests(3)]);
+}
+
 /// Not a test by itself: the next one runs it in a process of its own, since it prints.
 #[test]
 #[ignore = "another test runs it"]
@@ -314,6 +486,20 @@ fn prints_what_a_debug_build_warns_of() {
     is_quiet.warn_of_misuse(false);
     misuse(&is_quiet);
     drop(is_quiet.profile());
+    // Each kind once, and timers that were dropped in passes that are over without waiting for the end.
+    let of_two_kinds = BrickProfiler::enabled();
+    for position in 0..2 {
+        let pass = of_two_kinds.begin_pass(Phase::Decode);
+        let _ = of_two_kinds.start_brick(BrickId::LmHead);
+        of_two_kinds.end_pass(pass, 1, position);
+        drop(of_two_kinds.profile());
+    }
+    of_two_kinds.end_layer(of_two_kinds.begin_layer(0));
+    let pass = of_two_kinds.begin_pass(Phase::Decode);
+    drop(of_two_kinds.begin_pass(Phase::Decode));
+    of_two_kinds.end_pass(pass, 1, 2);
+    drop(of_two_kinds.profile());
+    std::mem::forget(of_two_kinds);
     // What may end yet, or be meant so, is none.
     let goes_on = BrickProfiler::enabled();
     let pass = goes_on.begin_pass(Phase::Decode);
@@ -337,6 +523,9 @@ fn a_debug_build_warns_once_for_each_profiler_unless_it_is_not_to() {
     let said = String::from_utf8_lossy(&run.stderr);
     let warned = said.matches("1 pass without an end: call end_pass").count();
     assert_eq!(warned, if cfg!(debug_assertions) { 2 } else { 0 }, "{said}");
+    let later = ["1 span begun and never ended", "1 pass begun inside of another"];
+    let later: usize = later.iter().map(|what| said.matches(what).count()).sum();
+    assert_eq!(later, if cfg!(debug_assertions) { 2 } else { 0 }, "{said}");
     let warnings = said.matches("brickscope: all times add up").count();
-    assert_eq!(warnings, warned, "{said}");
+    assert_eq!(warnings, warned + later, "{said}");
 }

@@ -1,8 +1,8 @@
 //! Passes that were timed elsewhere, and bricks of one's own.
 
 use brickscope::{
-    BrickCategory, BrickId, BrickKey, BrickProfiler, Disturbance, KernelId, MockClock, NameKind,
-    Phase, Profile, TimedPass, TimedPassError, TimedSpan, TimedWork, Work,
+    BrickCategory, BrickId, BrickKey, BrickProfiler, Disturbance, ExecutionNode, KernelId,
+    MockClock, NameKind, Phase, Profile, TimedPass, TimedPassError, TimedSpan, TimedWork, Work,
 };
 use proptest::prelude::*;
 
@@ -47,6 +47,8 @@ fn tree() -> impl Strategy<Value = Tree> {
 /// Times a tree by timers, and lists the same spans.
 struct Timers<'p> {
     profiler: &'p BrickProfiler,
+    /// Whom the list is for: a key is of use only with its own.
+    given: &'p BrickProfiler,
     hand: &'p MockClock,
     now: u64,
     spans: Vec<TimedSpan>,
@@ -61,20 +63,20 @@ impl Timers<'_> {
     }
 
     fn run(&mut self, trees: &[Tree]) {
-        let (bricks, kernels) = keys(self.profiler);
+        let ((bricks, kernels), of_given) = (keys(self.profiler), keys(self.given));
         for (n, tree) in trees.iter().enumerate() {
             let work = Work { flops: n as u64, bytes: 9, ..Work::elements(5) };
             match tree {
                 Tree::Pause => self.advance(),
                 Tree::Brick(brick, inside) => {
                     let timer = self.profiler.start_brick(bricks[*brick]);
-                    let what = TimedWork::Brick(bricks[*brick]);
+                    let what = TimedWork::Brick(of_given.0[*brick]);
                     self.around(what, work, inside);
                     self.profiler.stop_brick_with(timer, work);
                 }
                 Tree::Kernel(kernel, inside) => {
                     let timer = self.profiler.start_kernel(kernels[*kernel]);
-                    self.around(TimedWork::Kernel(kernels[*kernel]), work, inside);
+                    self.around(TimedWork::Kernel(of_given.1[*kernel]), work, inside);
                     self.profiler.stop_kernel(timer, work);
                 }
                 Tree::Layer(layer, inside) => {
@@ -115,7 +117,8 @@ proptest! {
         for (nth, trees) in passes.iter().enumerate() {
             let phase = if nth == 0 { Phase::Prefill } else { Phase::Decode };
             let pass = by_timers.begin_pass(phase);
-            let mut timers = Timers { profiler: &by_timers, hand: &hand, now, spans: Vec::new() };
+            let (profiler, given) = (&by_timers, &given);
+            let mut timers = Timers { profiler, given, hand: &hand, now, spans: Vec::new() };
             timers.run(trees);
             timers.advance();
             let (start_ns, end_ns, spans) = (now, timers.now, timers.spans);
@@ -244,4 +247,13 @@ fn a_span_belongs_to_the_layer_it_states_or_else_to_the_one_it_lies_in() {
     let profile = profiler.profile();
     let layers: Vec<_> = profile.spans.iter().map(|span| span.layer).collect();
     assert_eq!(layers, [None, Some(4), Some(4), Some(9), Some(0)]);
+    // The tree has those that lie in no other.
+    let graph = profile.execution_graph(profile.passes[0].serial).expect("it has spans");
+    let layer = |node| match node {
+        ExecutionNode::Layer { index } => Some(index),
+        _ => None,
+    };
+    let mut layers: Vec<u32> = graph.nodes().filter_map(layer).collect();
+    layers.sort_unstable();
+    assert_eq!(layers, [0, 4]);
 }

@@ -102,11 +102,11 @@ impl fmt::Display for NotKnown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FewPasses(n) => {
-                let have = if *n == 1 { "has" } else { "have" };
+                let have = if *n < 2 { "has" } else { "have" };
+                let passes = if *n == 0 { "no pass".to_owned() } else { count(*n, "pass") };
                 write!(
                     f,
-                    "{} of this run {have} as many decode tokens at like positions and no prompt, {FEWEST} are needed",
-                    count(*n, "pass")
+                    "{passes} of this run {have} as many decode tokens at like positions and no prompt, {FEWEST} are needed"
                 )
             }
             Self::OwnPrompt => f.write_str("its own prompt was in the pass, too"),

@@ -14,7 +14,7 @@ pub(super) fn of_tokens(costs: &Costs) -> Vec<String> {
     said.extend(predicted(costs));
     for (why, of) in &costs.not_known {
         let most = match why {
-            NotKnown::FewPasses(_) if *of > 1 => "at most ",
+            NotKnown::FewPasses(1..) if *of > 1 => "at most ",
             _ => "",
         };
         let of = grouped(*of);

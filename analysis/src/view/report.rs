@@ -124,6 +124,9 @@ fn within(profile: &Profile, limits: &Limits) -> String {
             let tokens = count(phase.tokens, "token");
             writeln!(text, "{start}{name}: {tokens} {each}, {wall}, {rate}")
         };
+        if let Some(overlapped) = rate::Overlapped::of(all, phase.phase) {
+            wrapped(&overlapped.to_string(), &mut text);
+        }
         if let Some(of) = profile.serialised(phase.phase) {
             let rate = of.whole_tokens_per_second();
             let whole = match rate {

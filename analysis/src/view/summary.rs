@@ -188,12 +188,12 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
     foot.line(fitting(ends(profile, &main), columns));
     foot.line("");
     let mut advice = Summary::default();
-    advice.wrapped(
-        &format!("Next: {}", next(profile, &main, &Findings::of(profile))),
-        columns,
-        6,
-        Tone::Plain,
-    );
+    let mut next = next(profile, &main, &Findings::of(profile));
+    if let Some(run) = run {
+        let show = format!("brickscope show {} ", printable_text(run));
+        next = next.replace("brickscope show RUN ", &show);
+    }
+    advice.wrapped(&format!("Next: {next}"), columns, 6, Tone::Plain);
     foot.lines.append(&mut advice.lines);
     let run = run.map_or_else(|| "RUN".to_owned(), printable_text);
     let mut commands =
@@ -506,6 +506,9 @@ fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary
         for line in wrap(&limit, columns - 9) {
             head.toned(format!("{:9}{line}", ""), tone);
         }
+    }
+    if let Some(overlapped) = rate.and_then(|rate| rate.passes_overlapped) {
+        head.line(format!("{:9}{overlapped}", ""));
     }
     if let (Some(of), Some(which)) =
         (rate::repeated(profile, phase), rate::of_profile(profile, phase))
@@ -923,8 +926,14 @@ fn copies(profile: &Profile, phase: Option<Phase>) -> Option<String> {
     Some(format!("of which {} moves {bytes} in {ns}, {rate}", printable(name)))
 }
 
-/// Where a device's kernels are: the full report has its bricks alone.
-const KERNELS: &str = "`brickscope show RUN --as kernels` lists its kernels";
+/// Where a device's kernels are, after a colon, if any were recorded: the full report has its bricks alone.
+fn kernels_of(profile: &Profile) -> &'static str {
+    let has_kernels = profile.devices.iter().any(|device| {
+        let mut totals = device.streams.iter().flat_map(|stream| &stream.totals);
+        totals.any(|total| total.kind == NameKind::Kernel)
+    });
+    if has_kernels { ": `brickscope show RUN --as kernels` lists its kernels" } else { "" }
+}
 
 /// What to do first, in a sentence without its first capital letter: what [`Findings`] have first, or where they have
 /// nothing, what would tell more.
@@ -961,15 +970,17 @@ fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
                 let place = longest.roof.as_ref().and_then(|roof| roof.place.as_ref());
                 match (place.filter(|place| place.reach != Reach::Above), &main.layers) {
                     (Some(place), _) => format!(
-                        "look at {name}, {share} of the device's time there, at {} of its roof: {KERNELS}",
-                        whole_percent(place.of_roof)
+                        "look at {name}, {share} of the device's time there, at {} of its roof{}",
+                        whole_percent(place.of_roof),
+                        kernels_of(profile)
                     ),
                     (None, Some(of)) => layers::next(of, &longest.name, &share),
                     (None, None) => {
                         let moved = copies(profile, main.phase).filter(|_| longest.name == "Copy");
                         let moved = moved.map_or_else(String::new, |moved| format!(", {moved}"));
+                        let kernels = kernels_of(profile);
                         format!(
-                            "look at {name}, {share} of the device's time there{moved}: {KERNELS}"
+                            "look at {name}, {share} of the device's time there{moved}{kernels}"
                         )
                     }
                 }

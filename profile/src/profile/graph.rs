@@ -62,8 +62,8 @@ impl Profile {
     /// launched, each with its times. Siblings on one thread are in sequence. Work that other threads took
     /// over from the pass (`BrickProfiler::take_over`) is included, with its dependencies.
     ///
-    /// Where kernels of another program's trace state their layer, it is from the begin of its first one to the end of its
-    /// last.
+    /// Where kernels of another program's trace, or bricks that were timed elsewhere, state their layer, it is from the begin
+    /// of its first one to the end of its last.
     ///
     /// If the pass ended, its node has the wall time: the makespan of the graph is at least that, and the
     /// pass's own time is the unattributed time.
@@ -262,7 +262,7 @@ impl Profile {
         graph
     }
 
-    /// The layers that spans of a device state without a span around them. Points between spans end them, as do passes.
+    /// The layers that spans state without a span around them. Points between spans end them, as do passes.
     fn layers_around(&self, parts: &Parts, walls: &[Wall]) -> LayersAround {
         let edges = parts.dependencies.iter().map(|&index| &self.dependencies[index]);
         let points = edges.flat_map(|edge| [edge.from, edge.to]);

@@ -1,4 +1,5 @@
-//! Layers around spans of a device that state theirs without a span around them, as the kernels of another program's trace.
+//! Layers around spans that state theirs without a span around them, as the kernels of another program's trace, and bricks
+//! of a host whose layers are known by names.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -50,7 +51,7 @@ impl Cuts {
 
 /// The layer that a span states by itself.
 fn stated(span: &Span) -> Option<u16> {
-    span.layer.filter(|_| span.source == Source::Device && span.name.is_some())
+    span.layer.filter(|_| span.name.is_some())
 }
 
 impl LayersAround {
@@ -93,7 +94,12 @@ impl LayersAround {
             }
         }
         for pieces in by_layer.values() {
-            let is_whole = pieces.windows(2).all(|pair| pair[0].lane != pair[1].lane);
+            // Threads have passes of their own, streams have one together.
+            let is_of_device = |piece: &Piece| {
+                piece.spans.iter().all(|&index| spans[index as usize].source == Source::Device)
+            };
+            let is_whole = pieces.windows(2).all(|pair| pair[0].lane != pair[1].lane)
+                && pieces.iter().all(is_of_device);
             let at_once = if is_whole { pieces.len() } else { 1 };
             pieces.chunks(at_once).for_each(|pieces| layers.add(spans, pieces));
         }
@@ -190,10 +196,10 @@ mod tests {
         let spans = [span(1, Some(0), 0, 5), span(1, Some(0), 10, 5)];
         assert_eq!(of(&spans, &[0]), [(0, 0, 0, 15)]);
         assert_eq!(of(&spans, &[0, 10]), [(0, 0, 0, 5), (1, 0, 10, 15)]);
-        // A span around it is a layer already, and the host's have such ones.
+        // A span around it is a layer already; the host's have such ones, unless they were timed elsewhere.
         let inner = Span { parent: Some(0), ..span(0, Some(0), 1, 2) };
-        let host = Span { source: Source::Host, ..span(0, Some(0), 10, 5) };
+        let host = Span { source: Source::Host, ..span(0, Some(1), 10, 5) };
         let around = Span { name: None, ..span(0, Some(0), 0, 5) };
-        assert!(of(&[around, inner, host], &[0]).is_empty());
+        assert_eq!(of(&[around, inner, host], &[0]), [(2, 1, 10, 15)]);
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use brickscope::{ExecutionGraph, Phase, Profile};
 use brickscope_analysis::compare::{RanksChange, RanksOfRun};
 use brickscope_analysis::findings::Findings;
+use brickscope_analysis::rate;
 use brickscope_analysis::typical::{Basis, Typical};
 use brickscope_analysis::view::{self, PathSummary, path_summary};
 use serde_json::{Map, Value, json};
@@ -227,6 +228,8 @@ impl<'f> Files<'f> {
         told.push(left_out(profile));
         told.extend(view::requests_in_words(profile));
         told.extend(view::busy_in_words(profile).into_iter().flatten());
+        let overlapped = Phase::SHOWN.map(|phase| rate::Overlapped::of(profile, phase));
+        told.extend(overlapped.into_iter().flatten().map(|of| of.to_string()));
         told.extend(view::import_in_words(profile));
         for row in brickscope_analysis::rate::imported_tests(profile) {
             told.extend([row.rate, row.how]);

@@ -1,8 +1,8 @@
 //! Passes on a device that are counted, discarded, abandoned, lost or replayed.
 
 use brickscope::{
-    Bracket, BrickId, BrickProfiler, Clock, Device, DeviceError, DeviceInfo, Grain, Misuse, Phase,
-    Profile, SimulatedDevice, StreamId, SyncMode, TransferDirection, Work,
+    Bracket, BrickId, BrickProfiler, Clock, Device, DeviceError, DeviceInfo, DeviceMisuse, Grain,
+    Phase, Profile, SimulatedDevice, StreamId, SyncMode, TransferDirection, Work,
 };
 
 use super::STREAM;
@@ -88,6 +88,82 @@ fn marks_out_of_order_are_no_times() {
 }
 
 #[test]
+fn marks_that_are_not_all_read_back_say_how_many_are_missing() {
+    let profile = spoilt(|ticks| {
+        ticks.pop();
+        Ok(())
+    });
+    let [device] = &profile.devices[..] else { panic!("there is one") };
+    assert_eq!((device.lost_passes, device.disordered_passes), (1, 0));
+    let why = device.failure.as_deref().expect("it is said");
+    assert!(why.starts_with("cannot read back all of "), "{why}");
+    assert!(why.contains(" marks: resolve gave the ticks of "), "{why}");
+}
+
+/// Says that its ticks are of 100 ns, and gives nanoseconds where it reads marks back.
+struct OtherUnit {
+    clock: Clock,
+    marks: Vec<u64>,
+}
+
+impl Device for OtherUnit {
+    fn describe(&self) -> DeviceInfo {
+        let mut info = SimulatedDevice::new(1).describe();
+        info.ticks.ns_per_tick = 100.0;
+        info
+    }
+
+    fn begin_set(&mut self, _: u32) -> Result<(), DeviceError> {
+        self.marks.clear();
+        Ok(())
+    }
+
+    fn mark(&mut self, _: StreamId, _: u32, _: u32) -> Result<(), DeviceError> {
+        self.marks.push(self.clock.now());
+        Ok(())
+    }
+
+    fn wait(&mut self, _: StreamId) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn resolve(
+        &mut self,
+        _: u32,
+        _: u32,
+        _: bool,
+        ticks: &mut Vec<u64>,
+    ) -> Result<bool, DeviceError> {
+        ticks.extend(&self.marks);
+        Ok(true)
+    }
+
+    fn bracket(&mut self, host: &Clock) -> Result<Bracket, DeviceError> {
+        let host_before_ns = host.now();
+        let device_ticks = host.now() / 100;
+        Ok(Bracket { host_before_ns, device_ticks, host_after_ns: host.now() })
+    }
+}
+
+#[test]
+fn marks_that_come_later_than_now_are_no_times() {
+    let profiler = BrickProfiler::enabled();
+    // So that a hundred times as late is late.
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    let mut device = OtherUnit { clock: profiler.clock().clone(), marks: Vec::new() };
+    let mut timer = profiler.device().timer(&mut device).expect("a clock");
+    timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
+    timer.brick(&mut device, STREAM, None, BrickId::LmHead, Work::default()).expect("room");
+    timer.end_pass(&mut device).expect("the device goes on");
+    timer.finish(&mut device).expect("the device goes on");
+    let profile = profiler.profile();
+    let [device] = &profile.devices[..] else { panic!("there is one") };
+    assert_eq!((device.lost_passes, device.streams[0].passes.len()), (1, 0));
+    let why = device.failure.as_deref().expect("it is said");
+    assert!(why.contains("later than now"), "{why}");
+}
+
+#[test]
 fn what_can_not_be_read_back_is_lost_and_the_rest_goes_on() {
     let profile = spoilt(|_| {
         let (what, reason) = ("read the marks".to_owned(), "the buffer is busy".to_owned());
@@ -138,10 +214,10 @@ fn misuse_is_an_error_and_harms_nothing() {
     let mut timer = profiler.device().timer(&mut device).expect("a clock");
     timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
     let refused = timer.begin_pass(&mut device, Phase::Decode, 1, 1);
-    assert_eq!(refused, Err(Misuse::PassInPass.into()));
-    assert_eq!(timer.calibrate(&mut device).err(), Some(Misuse::PassInPass.into()));
+    assert_eq!(refused, Err(DeviceMisuse::PassInPass.into()));
+    assert_eq!(timer.calibrate(&mut device).err(), Some(DeviceMisuse::PassInPass.into()));
     let refused = timer.kernel(&mut device, STREAM, kernel, Work::default());
-    assert_eq!(refused, Err(Misuse::NoBrick.into()));
+    assert_eq!(refused, Err(DeviceMisuse::NoBrick.into()));
     let (stream, streams) = (7, 2);
     for refused in [
         timer.brick(&mut device, StreamId(7), None, BrickId::LmHead, Work::default()),
@@ -149,7 +225,7 @@ fn misuse_is_an_error_and_harms_nothing() {
         timer.depends(&mut device, STREAM, StreamId(7)),
         timer.end_brick(&mut device, StreamId(7)),
     ] {
-        assert_eq!(refused, Err(Misuse::NoSuchStream { stream, streams }.into()));
+        assert_eq!(refused, Err(DeviceMisuse::NoSuchStream { stream, streams }.into()));
     }
     timer.brick(&mut device, STREAM, None, BrickId::LmHead, Work::default()).expect("room");
     device.launch(STREAM, 5_000);
@@ -389,7 +465,7 @@ fn a_pass_of_another_device_is_not_waited_for_forever() {
     passes.extend(timer.issued());
     let mut timer = profilers[1].device().timer(&mut other).expect("a clock");
     let refused = timer.replayed(&mut other, &passes[0], 1, 0, &mut |_, work| work);
-    assert_eq!(refused, Err(Misuse::NoSuchSet { set: 3, sets: 2 }.into()));
+    assert_eq!(refused, Err(DeviceMisuse::NoSuchSet { set: 3, sets: 2 }.into()));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! How finely a device is timed, by what that costs.
 
 use brickscope::{
-    BrickId, BrickProfiler, DeviceTimer, Grain, Misuse, Phase, Profile, SimulatedDevice, Work,
+    BrickId, BrickProfiler, DeviceMisuse, DeviceTimer, Grain, Phase, Profile, SimulatedDevice, Work,
 };
 use brickscope_analysis::view;
 
@@ -187,5 +187,5 @@ fn where_there_is_no_room_for_marks_the_next_pass_has_fewer() {
     timer.begin_pass(&mut device, Phase::Decode, 1, 0).expect("none is open");
     let refused = (0..3)
         .try_for_each(|_| timer.brick(&mut device, STREAM, None, BrickId::LmHead, Work::default()));
-    assert_eq!(refused, Err(Misuse::TooManyMarks { room: 2 }.into()));
+    assert_eq!(refused, Err(DeviceMisuse::TooManyMarks { room: 2 }.into()));
 }
