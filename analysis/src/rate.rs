@@ -47,12 +47,8 @@ impl Rate {
     /// How fast a phase was. `None` if nobody counted its tokens, or it had no pass.
     #[must_use]
     pub fn of(profile: &Profile, phase: Phase) -> Option<Self> {
-        let rate = |tokens_per_second, of| Self {
-            phase,
-            tokens_per_second,
-            of,
-            passes_overlapped: None,
-        };
+        let rate =
+            |tokens_per_second, of| Self { phase, tokens_per_second, of, passes_overlapped: None };
         if let Some(of) = repeated(profile, phase).and_then(Repeated::tokens_per_second) {
             return Some(rate(of, RateOf::Repetitions));
         }

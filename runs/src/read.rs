@@ -61,7 +61,9 @@ pub fn load(run: &Path) -> Result<Profile> {
             let run = run.display();
             anyhow!("{run} holds a run of each process of a benchmark: name one, such as {run}/1")
         }
-        false => anyhow!("{error}. `brickscope profile` writes a run, as `run` does, and names its folder"),
+        false => anyhow!(
+            "{error}. `brickscope profile` writes a run, as `run` does, and names its folder"
+        ),
     })
 }
 

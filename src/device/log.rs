@@ -179,13 +179,7 @@ impl DeviceLog {
 
     /// Records a pass whose marks were at these `ticks`. With `is_budgeted`, the next one is timed as finely
     /// as this one allows. Marks that lie after `now` can't have been read back: then it has no times.
-    pub(crate) fn settle(
-        &self,
-        pass: &Issued,
-        ticks: &[u64],
-        is_budgeted: bool,
-        now: Option<u64>,
-    ) {
+    pub(crate) fn settle(&self, pass: &Issued, ticks: &[u64], is_budgeted: bool, now: Option<u64>) {
         if !self.forget(pass) {
             return;
         }

@@ -182,9 +182,7 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
     "passes that waited for no CPU take as long".clone_into(&mut finding.refuted_if);
     let typical = &of.typical;
     finding = finding.because(
-        format!(
-            "{disturbed} of {all} in which a thread waited for more than a hundredth of it"
-        ),
+        format!("{disturbed} of {all} in which a thread waited for more than a hundredth of it"),
         "/passes, disturbance",
     );
     let saved = |of_clean: f64| of.mean_ns - of_clean;

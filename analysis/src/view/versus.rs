@@ -398,9 +398,8 @@ fn command_line(profile: &Profile) -> Option<String> {
     let ends = run.command.first().is_some_and(|program| !program.contains("server"));
     let is_whole = !secrets::are_left_out(&run.command)
         && !run.command.iter().any(|word| word.contains(is_unprintable));
-    (is_command && ends && is_whole).then(|| {
-        run.command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
-    })
+    (is_command && ends && is_whole)
+        .then(|| run.command.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]

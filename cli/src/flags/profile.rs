@@ -30,7 +30,13 @@ pub(crate) struct ProfileArgs {
     pub(crate) model: Option<PathBuf>,
 
     /// The same as naming the file without a flag.
-    #[arg(long = "model", short_alias = 'm', value_name = "MODEL", hide = true, conflicts_with = "model")]
+    #[arg(
+        long = "model",
+        short_alias = 'm',
+        value_name = "MODEL",
+        hide = true,
+        conflicts_with = "model"
+    )]
     pub(crate) named_model: Option<PathBuf>,
 
     /// The prompt. By default a few sentences about profilers, about 100 tokens.
@@ -39,7 +45,13 @@ pub(crate) struct ProfileArgs {
 
     /// Tokens to generate. An end-of-text token doesn't stop the run, so that runs can be compared.
     // Short as in llama.cpp, whose users type them.
-    #[arg(long, short_alias = 'n', alias = "max-tokens", default_value_t = 64, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        short_alias = 'n',
+        alias = "max-tokens",
+        default_value_t = 64,
+        allow_negative_numbers = true
+    )]
     pub(crate) tokens: usize,
 
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
