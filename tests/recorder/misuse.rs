@@ -190,7 +190,7 @@ fn a_key_of_another_profiler_is_recorded_under_no_name_of_this_one() {
     let ((own, hand), (other, _)) = (profiler(), profiler());
     let of_other = other.named_brick("KvCache", BrickCategory::Attention);
     let kernel_of_other = other.kernel("theirs", None);
-    own.named_brick("Router", BrickCategory::Ffn);
+    let _ = own.named_brick("Router", BrickCategory::Ffn);
     let kernel = own.kernel("mine", None);
     let pass = own.begin_pass(Phase::Decode);
     let timer = own.start_brick(of_other);
