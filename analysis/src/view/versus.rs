@@ -142,6 +142,8 @@ pub fn versus_json(versus: &Versus, ran: &Circumstances) -> String {
 /// Tokens a second, or the time of a pass whose tokens aren't known.
 fn pace(test: &TestChange, ns: f64) -> String {
     match test.tokens {
+        // No pair has the test on both sides.
+        _ if ns <= 0.0 => "-".to_owned(),
         0 => time(ns),
         tokens => format!("{} tok/s", digits(tokens as f64 * 1e9 / ns.max(1.0))),
     }
@@ -290,7 +292,9 @@ fn half(versus: &Versus) -> String {
     };
     let is_shared = |(test, moved): (&TestChange, &Moved)| is_told(test, moved) && !is_moved(test);
     if has_interval && versus.tests().any(is_shared) {
-        text.push_str(", of a test that is inconclusive for all its bricks at once");
+        text.push_str(
+            ", of a test that is inconclusive for all its bricks at once, or all its layers",
+        );
     }
     if versus.moved.iter().any(Moved::means_differ) {
         text.push_str(
