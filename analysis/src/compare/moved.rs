@@ -326,7 +326,8 @@ fn moved(
         });
     }
     most_first(&mut parts);
-    let (layers, layers_absent) = match MovedLayers::of(&mut pairs, counted, b_ns - a_ns, is_moved) {
+    let in_layers = MovedLayers::of(&mut pairs, counted, b_ns - a_ns, is_moved);
+    let (layers, layers_absent) = match in_layers {
         Ok(layers) => (Some(layers), None),
         Err(absent) => (None, absent),
     };

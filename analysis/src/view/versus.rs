@@ -292,9 +292,7 @@ fn half(versus: &Versus) -> String {
     };
     let is_shared = |(test, moved): (&TestChange, &Moved)| is_told(test, moved) && !is_moved(test);
     if has_interval && versus.tests().any(is_shared) {
-        text.push_str(
-            ", of a test that is inconclusive for all its bricks at once, or all its layers",
-        );
+        text.push_str(", of a test that is inconclusive for all its bricks at once");
     }
     if versus.moved.iter().any(Moved::means_differ) {
         text.push_str(
