@@ -459,24 +459,27 @@ def regressions(flags, runs):
         if run.commit:
             key = run.machine, run.commit
             first_seen[key] = min(run.created, first_seen.get(key, run.created))
-    steps, squares, degrees = defaultdict(list), Counter(), Counter()
+    steps, squares, repeats, degrees = defaultdict(list), Counter(), Counter(), Counter()
     speeds = [of for of in flags.speeds(runs) if of[0].commit]
     for (machine, _), of in grouped(speeds, lambda of: (of[0].machine, work(*of))):
         by_commit = dict(grouped(of, lambda of: of[0].commit))
         commits = sorted(by_commit, key=lambda commit: (first_seen[machine, commit], commit))
         rate = lambda commit: median(speed.rate for _, speed in by_commit[commit])
-        sessions = {}
+        sessions, own_degrees = {}, 0
         for commit, own in by_commit.items():
             by_session = grouped(own, lambda of: of[0].session or of[0].date)
             logs = [fmean(math.log(speed.rate) for _, speed in of) for _, of in by_session]
             sessions[commit] = len(logs)
             squares[machine] += sum((log - fmean(logs)) ** 2 for log in logs)
-            degrees[machine] += len(logs) - 1
+            own_degrees += len(logs) - 1
+        # Several tests of one session are off alike.
+        repeats[machine] += own_degrees
+        degrees[machine] = max(degrees[machine], own_degrees)
         for before, commit in zip(commits, commits[1:]):
             parts = 1 / sessions[commit] + 1 / sessions[before]
             steps[commit, before].append((rate(commit) / rate(before), len(by_commit[commit]), machine, parts))
-    of_all = sum(squares.values()) / max(1, degrees.total())
-    noise = lambda machine: squares[machine] / degrees[machine] if degrees[machine] else of_all
+    of_all = sum(squares.values()) / max(1, repeats.total())
+    noise = lambda machine: squares[machine] / repeats[machine] if repeats[machine] else of_all
     rows = []
     for (commit, before), of in steps.items():
         ratios = [ratio for ratio, *_ in of]
@@ -484,7 +487,10 @@ def regressions(flags, runs):
         speed, low, high, than = geometric_mean(ratios), None, None, "not known: too few sessions"
         known = sum(degrees[machine] for machine in {machine for _, _, machine, _ in of})
         if known:
-            error = math.sqrt(sum(noise(machine) * parts for _, _, machine, parts in of)) / len(of)
+            errors = Counter()
+            for _, _, machine, parts in of:
+                errors[machine] += math.sqrt(noise(machine) * parts)
+            error = math.sqrt(sum(error**2 for error in errors.values())) / len(of)
             half = error * student_99(known)
             low, high = speed * math.exp(-half), speed * math.exp(half)
             than = beside_1(low, high, "slower", "faster")

@@ -71,12 +71,17 @@ impl Moved {
         self.b_ns - self.a_ns
     }
 
-    /// Whether the ratio of the plain means is another one than that of the [typical times](Self::typical_ns), by more than
-    /// a hundredth: it is told, where both are on a screen.
+    /// Whether the plain means, or their ratio, are other ones than the [typical times](Self::typical_ns) and theirs, by more
+    /// than a hundredth: it is told, where both are on a screen.
     #[must_use]
     pub fn means_differ(&self) -> bool {
-        let [a, b] = self.typical_ns;
-        (self.b_ns * a / (self.a_ns * b).max(1.0)).ln().abs() > 0.01
+        let off = |plain: f64, typical: f64| match plain > 0.0 && typical > 0.0 {
+            true => (plain / typical).ln(),
+            // Without pairs there is neither.
+            false => 0.0,
+        };
+        let [a, b] = [off(self.a_ns, self.typical_ns[0]), off(self.b_ns, self.typical_ns[1])];
+        [a, b, b - a].iter().any(|off| off.abs() > 0.01)
     }
 
     /// Which part of that so much is; 0 if nothing moved.
@@ -321,7 +326,8 @@ fn moved(
         });
     }
     most_first(&mut parts);
-    let (layers, layers_absent) = match MovedLayers::of(&pairs, counted, b_ns - a_ns, is_moved) {
+    let in_layers = MovedLayers::of(&mut pairs, counted, b_ns - a_ns, is_moved);
+    let (layers, layers_absent) = match in_layers {
         Ok(layers) => (Some(layers), None),
         Err(absent) => (None, absent),
     };
@@ -568,6 +574,18 @@ mod tests {
             let off = change.expect("both took time") - (b_ns / a_ns - 1.0);
             assert!(off.abs() < 1e-9, "{pairs} pairs: {whole:?}, {a_ns} {b_ns}");
         }
+    }
+
+    #[test]
+    fn plain_means_that_are_longer_on_both_sides_are_told_though_their_ratio_is_not() {
+        let [mut a, mut b] = sides(10, 1.0, 4);
+        let is_told =
+            |a: &Side, b: &Side| versus(a, b, 1, 0.03).expect("compared").moved[0].means_differ();
+        assert!(!is_told(&a, &b));
+        for process in [&mut a.processes[0], &mut b.processes[0]] {
+            process.tests[0].wall_ns.iter_mut().for_each(|ns| *ns *= 30);
+        }
+        assert!(is_told(&a, &b));
     }
 
     #[test]

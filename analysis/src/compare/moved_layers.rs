@@ -67,7 +67,7 @@ impl MovedLayers {
     /// Those of a test that moved by `whole_ns`. Only if it `is_moved`, slower or faster, there is a difference that can be
     /// spread. The error is why there are none, if that is worth telling.
     pub(super) fn of(
-        pairs: &Pairs<'_>,
+        pairs: &mut Pairs<'_>,
         counted: Counted,
         whole_ns: f64,
         is_moved: bool,
@@ -90,6 +90,11 @@ impl MovedLayers {
         }
         let kept = times[pairs.kept()].iter().flatten();
         let numbers: BTreeSet<u16> = kept.flat_map(BTreeMap::keys).flatten().copied().collect();
+        if !is_moved {
+            // What is in no layer is beside them.
+            pairs.share_among(numbers.len() + 1);
+        }
+        let pairs = &*pairs;
         let layers: Vec<MovedLayer> =
             numbers.into_iter().map(|layer| of_layer(pairs, &times, layer)).collect();
         let in_layers = pairs.part("(in layers)", &|nth, side| Some(sum(&times[nth][side])));

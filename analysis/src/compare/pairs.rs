@@ -22,7 +22,7 @@ pub struct MovedPart {
     /// B − A, where an absent part took none of the pass.
     pub moved_ns: f64,
     /// Its 95 % interval, over the pairs; `None` of fewer than five. Where the test as a whole is neither slower nor faster,
-    /// all parts together have 95 %: of thirty parts that didn't move, one or two would seem to.
+    /// all bricks together have 95 %, and so have all layers: of thirty that didn't move, one or two would seem to.
     pub interval_ns: Option<[f64; 2]>,
 }
 
@@ -56,8 +56,11 @@ impl<'t> Pairs<'t> {
         self.missed = MISSED / parts.max(1) as f64;
     }
 
-    /// The geometric mean of what a pass takes on a side: the ratio of both sides' is that of the verdict.
+    /// The geometric mean of what a pass takes on a side: the ratio of both sides' is that of the verdict. 0 without pairs.
     pub(super) fn typical(&self, side: usize) -> f64 {
+        if self.all.is_empty() {
+            return 0.0;
+        }
         mean(self.kept().map(|nth| wall(self.test(nth, side)).max(1.0).ln())).exp()
     }
 

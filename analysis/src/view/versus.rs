@@ -144,6 +144,8 @@ pub fn versus_json(versus: &Versus, ran: &Circumstances) -> String {
 /// Tokens a second, or the time of a pass whose tokens aren't known.
 fn pace(test: &TestChange, ns: f64) -> String {
     match test.tokens {
+        // No pair has the test on both sides.
+        _ if ns <= 0.0 => "-".to_owned(),
         0 => time(ns),
         tokens => format!("{} tok/s", digits(tokens as f64 * 1e9 / ns.max(1.0))),
     }

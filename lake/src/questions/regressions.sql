@@ -46,16 +46,22 @@ of_sessions AS (
   FROM off_mean
   GROUP BY machine, work, commit
 ),
-varied AS (
-  SELECT machine, sum(sessions) - count(*) AS degrees, sum(squares) AS squares
+of_work AS (
+  SELECT machine, work, sum(sessions) - count(*) AS degrees, sum(squares) AS squares
   FROM of_sessions
+  GROUP BY machine, work
+),
+-- Several tests of one session are off alike, so they are no more degrees of freedom than the one with most.
+varied AS (
+  SELECT machine, sum(degrees) AS repeats, max(degrees) AS degrees, sum(squares) AS squares
+  FROM of_work
   GROUP BY machine
 ),
 -- What a session of each machine varies by; of a machine that repeated nothing, as of all machines.
 noise AS (
   SELECT machine, degrees,
-    CASE WHEN degrees > 0 THEN squares / degrees
-      WHEN sum(degrees) OVER () > 0 THEN sum(squares) OVER () / sum(degrees) OVER () END AS variance
+    CASE WHEN repeats > 0 THEN squares / repeats
+      WHEN sum(repeats) OVER () > 0 THEN sum(squares) OVER () / sum(repeats) OVER () END AS variance
   FROM varied
 ),
 steps AS (
@@ -67,10 +73,11 @@ steps AS (
   JOIN first_seen f ON f.machine = o.machine AND f.commit = o.commit
   JOIN of_sessions s ON s.machine = o.machine AND s.work = o.work AND s.commit = o.commit
 ),
+-- For the same reason errors of a machine's tests add up; those of machines do so as squares.
 of_machine AS (
   SELECT t.commit AS commit, t.commit_before AS commit_before, count(*) AS tests, sum(t.n) AS n,
     sum(ln(t.rate / t.rate_before)) AS logs, min(t.rate / t.rate_before) AS worst, max(t.rate / t.rate_before) AS best,
-    max(v.degrees) AS degrees, sum(v.variance * (1e0 / t.sessions + 1e0 / t.sessions_before)) AS variance
+    max(v.degrees) AS degrees, sum(sqrt(v.variance * (1e0 / t.sessions + 1e0 / t.sessions_before))) AS error
   FROM steps t
   JOIN noise v ON v.machine = t.machine
   WHERE t.rate_before > 0
@@ -79,7 +86,7 @@ of_machine AS (
 of_all AS (
   SELECT commit, commit_before, sum(tests) AS tests, sum(n) AS n, exp(sum(logs) / sum(tests)) AS speed,
     min(worst) AS worst, max(best) AS best, sum(degrees) AS degrees,
-    sqrt(sum(variance)) / sum(tests) AS error
+    sqrt(sum(error * error)) / sum(tests) AS error
   FROM of_machine
   GROUP BY commit, commit_before
 ),

@@ -43,10 +43,13 @@ pub(super) fn rest(device: &DeviceProfile) -> Vec<(Phase, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use brickscope_profile::{ClockInfo, DeviceStream, Dropped, Imported, Latency, Profile, Ticks};
+    use brickscope_profile::{
+        ClockInfo, DeviceStream, Dropped, Imported, Latency, PhaseTotal, Profile, Source, Span,
+        Ticks, Work,
+    };
 
     use super::*;
-    use crate::rows::{Facts, PASSES, RUNS, Value, rows};
+    use crate::rows::{Facts, PASSES, RUNS, SPEEDS, Value, rows};
 
     fn facts() -> Facts {
         Facts { machine: "m1".to_owned(), source: "runs/1".to_owned(), ..Facts::default() }
@@ -123,6 +126,60 @@ mod tests {
         assert_eq!(cells("pass"), [1, 2].map(Value::Int));
         assert_eq!(cells("wall_ns"), [600, 626].map(Value::Int));
         assert!(run.tables[1].is_empty(), "no stream has bricks: {:?}", run.tables[1]);
+    }
+
+    #[test]
+    fn a_rate_that_is_mostly_a_wait_is_left_out() {
+        let pass = |tokens: u64| Pass {
+            serial: 1,
+            phase: Phase::Decode,
+            lane: 0,
+            tokens,
+            position: 0,
+            start_ns: 0,
+            wall_ns: 474,
+            attributed_ns: 0,
+            unattributed_ns: 474,
+            disturbance: None,
+            is_left_out: false,
+        };
+        let span = |start_ns: u64, end_ns: u64| Span {
+            name: None,
+            source: Source::Device,
+            lane: 0,
+            pass: Some(1),
+            layer: None,
+            parent: None,
+            start_ns,
+            duration_ns: end_ns - start_ns,
+            exclusive_ns: end_ns - start_ns,
+            work: Work::default(),
+        };
+        let rate = |second_ns: u64| {
+            let mut profile = Profile::empty(ClockInfo::default());
+            profile.imported = Some(Imported::default());
+            profile.phases = vec![PhaseTotal {
+                phase: Phase::Decode,
+                passes: 1,
+                disturbed: 0,
+                unwatched: None,
+                tokens: 0,
+                wall_ns: 20,
+                attributed_ns: 0,
+                unattributed_ns: 20,
+            }];
+            profile.passes = vec![pass(0)];
+            let mut device = device("GPU", vec![vec![pass(32)]]);
+            device.streams[0].spans = vec![span(0, 10), span(second_ns, 474)];
+            profile.devices = vec![device];
+            let run = rows(Some(&profile), None, &facts()).expect("it has a time");
+            let at = |name: &str| SPEEDS.column(name).expect("a column");
+            let cell = |name: &str| run.tables[0][0][at(name)].clone();
+            assert_eq!(cell("wall_ns"), Value::Int(474), "by the device's clock");
+            cell("tokens_per_second")
+        };
+        assert!(matches!(rate(20), Value::Real(_)));
+        assert_eq!(rate(463), Value::Null);
     }
 
     #[test]

@@ -237,7 +237,8 @@ fn test(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
 }
 
 fn speed(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
-    // Where the host only launched, devices say how long it took: as `ls` and `show` have it.
+    // Where the host only launched, devices say how long it took: as `ls` and `show` have it. A rate that is mostly a wait is
+    // left out, as in `ls`: beside others it would say nothing of how fast the device is.
     let by_device = ByDevice::of(profile, total.phase).filter(|by| by.ns > 0);
     let on_host = SpeedRow {
         work: Work::of_profile(profile, total.phase).json(),
@@ -258,7 +259,7 @@ fn speed(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
             repetitions: by.passes,
             tokens: counted(by.tokens),
             wall_ns: by.ns,
-            tokens_per_second: Some(by.tokens_per_second()),
+            tokens_per_second: by.doubt().is_none().then(|| by.tokens_per_second()),
             ..on_host
         },
         None => on_host,

@@ -312,7 +312,7 @@ table! {
         tokens: Option<u64>,
         /// Their wall time in nanoseconds.
         wall_ns: u64,
-        /// Tokens per second: the median of a test's repetitions; of a profile its tokens by its wall time.
+        /// Tokens per second: the median of a test's repetitions; of a profile its tokens by its wall time, unless a device did nothing for more than half of that.
         tokens_per_second: Option<f64>,
         /// The lowest of the repetitions; `NULL` for a profile.
         low: Option<f64>,
