@@ -502,9 +502,11 @@ mod tests {
     /// one of eight bricks: the whole is too noisy to tell, and so is each brick.
     fn interrupted(pairs: u64, random: &mut SplitMix64) -> [Side; 2] {
         let mut process = |place: u64| {
-            let mut ns: Vec<u64> = (0..8).map(|_| 10_000 + random.bits() % 200).collect();
+            // So long that no two processes have the same times, as copies have.
+            let mut ns: Vec<u64> =
+                (0..8).map(|_| 1_000_000_000 + random.bits() % 20_000_000).collect();
             if random.bits() & 1 == 0 {
-                ns[(random.bits() % 8) as usize] += 4_000_000 + random.bits() % 4_000_000;
+                ns[(random.bits() % 8) as usize] += 400_000_000_000 + random.bits() % (1 << 38);
             }
             let test = Test {
                 name: "prefill".to_owned(),
