@@ -69,9 +69,6 @@ pub(crate) struct ReportArgs {
 }
 
 pub(crate) fn run(args: &ReportArgs) -> Result<()> {
-    if let Some(out) = args.output.as_deref().filter(|_| !args.overwrite) {
-        is_replaceable(out)?;
-    }
     let (out, page, headline) = match &args.all {
         Some(folder) => all(folder.as_deref().unwrap_or(home()), args)?,
         None => some(args)?,
@@ -104,10 +101,11 @@ pub(crate) fn run(args: &ReportArgs) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to write over a file that is no report.
-fn is_replaceable(out: &Path) -> Result<()> {
+/// Refuses to write over what was measured, and over a file that is no report, if that was named.
+fn spare(out: &Path, runs: &[&Path], args: &ReportArgs) -> Result<()> {
+    runs::spare(out, runs)?;
     // Of what isn't there or can't be read, writing says so.
-    if output::is_stdout(out) || !out.is_file() {
+    if args.output.is_none() || args.overwrite || output::is_stdout(out) || !out.is_file() {
         return Ok(());
     }
     let mut start = Vec::new();
@@ -141,7 +139,7 @@ fn all(folder: &Path, args: &ReportArgs) -> Result<(PathBuf, String, String)> {
     }
     let out = args.output.clone().unwrap_or_else(|| folder.join("runs.html"));
     let rows: Vec<&Path> = found.rows.iter().map(|row| row.path.as_path()).collect();
-    runs::spare(&out, &rows)?;
+    spare(&out, &rows, args)?;
     let (json, links) = (listed::json(&found, folder), links(&out, folder));
     let name = folder.canonicalize().map_or_else(|_| shown.clone(), |path| called(&path));
     let page = of_folder(&Folder { name: &name, json: &json, links: links.as_deref() })?;
@@ -159,7 +157,7 @@ fn some(args: &ReportArgs) -> Result<(PathBuf, String, String)> {
     };
     let runs: Vec<&Path> =
         [Some(&run), other.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
-    runs::spare(&out, &runs)?;
+    spare(&out, &runs, args)?;
     let (page, headline) = match &other {
         None => one(&run)?,
         Some(other) => two(&run, other, args.force)?,

@@ -367,15 +367,14 @@ fn a_benchmark_on_a_device_has_a_receipt_that_names_it_and_verifies() {
 }
 
 #[test]
-fn figures_that_the_host_can_not_have_waited_for_are_refused() {
+fn times_that_the_host_can_not_have_waited_for_are_no_times() {
     // By the simulated clock, the device takes far longer than the host does.
     let dir = tempfile::TempDir::new().expect("a temporary folder");
     let run = dir.path().join("run");
     let output = benchmark(&run, &[], &[("FAKE_CUDA_SLOWNESS", "5000000")]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let (code, verdict) = said(&["verify-receipt", run.to_str().expect("a path")]);
-    assert_eq!(code, Some(1), "{verdict}");
-    assert!(verdict.contains("sum-mismatch") && verdict.contains("by the host's"), "{verdict}");
+    let (_, verdict) = said(&["verify-receipt", run.to_str().expect("a path")]);
+    assert!(verdict.contains("`untimed_device_passes`"), "{verdict}");
     assert!(verdict.contains("\ndevice    Fake CUDA device, cuda, CUDA 12.0"), "{verdict}");
 }
 
