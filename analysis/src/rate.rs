@@ -137,6 +137,12 @@ impl Overlapped {
             return None;
         }
         walls.sort_unstable();
+        // Where a file doesn't tell when they began, all of them do at 0.
+        if let [(first, _), .., (last, _)] = walls[..]
+            && first == last
+        {
+            return None;
+        }
         let (mut together_ns, mut until) = (0_u64, 0);
         for (start, end) in walls {
             together_ns = together_ns.saturating_add(end.saturating_sub(start.max(until)));
