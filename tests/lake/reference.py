@@ -625,6 +625,8 @@ def slow_passes(flags, runs):
                 row["pass"] = one.number
                 row.update(kv_position=one.position, wall_ms=one.wall_ns / 1e6)
                 rows.append(dict(row, times_median=one.wall_ns / middle, is_disturbed=one.is_disturbed))
+    # A pass of the host comes before those of its devices.
+    rows.sort(key=lambda row: row["device"] or "")
     return ordered(rows, "-times_median", "run_id", "phase", "pass")
 
 
