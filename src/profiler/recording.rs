@@ -17,7 +17,7 @@ use crate::recorder::Open;
 
 /// # Timing bricks
 impl BrickProfiler {
-    /// Begins a brick: a [`BrickId`](crate::BrickId), or a brick of your own by its
+    /// Begins a brick: a [`BrickId`], or a brick of your own by its
     /// [key](Self::named_brick). If profiling is off, returns without reading the clock.
     #[inline]
     pub fn start_brick(&self, brick: impl Into<BrickKey>) -> BrickTimer {
