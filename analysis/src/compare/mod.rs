@@ -57,7 +57,9 @@
 //! others harder to judge.
 
 mod counted;
+mod drift;
 mod environment;
+mod exchange;
 mod from_profile;
 #[cfg(feature = "receipt")]
 mod from_receipt;
@@ -71,6 +73,9 @@ mod moved_layers;
 mod pairs;
 mod ranks;
 mod ratio;
+#[cfg(test)]
+mod simulated;
+mod trimming;
 mod turns;
 pub(crate) mod verdict;
 mod work;
@@ -591,7 +596,7 @@ impl Rows {
         let seconds = seconds(a, b);
         let row = |name: &str, of: &dyn Fn(&Test) -> Option<Vec<u64>>| {
             let times = sides.each_ref().map(|side| medians(side, of));
-            let few = sides.iter().any(|side| side.len() < ratio::PAIRS_THAT_DECIDE);
+            let few = sides.iter().any(|side| side.len() < exchange::PAIRS_THAT_DECIDE);
             let within = few.then(|| within(&samples, of)).flatten();
             let row = Row::new(name, &times, &walls, order, seconds.as_ref());
             Row { within, ..row }
@@ -680,7 +685,7 @@ impl Row {
         let typical = |times: &[Option<f64>]| {
             let known: Vec<Option<f64>> = times.iter().copied().filter(Option::is_some).collect();
             // Zeros have no logarithm; with any, the plain median has to do.
-            logs(&known).and_then(|logs| ratio::typical(&logs)).map_or_else(
+            logs(&known).and_then(|logs| trimming::typical(&logs)).map_or_else(
                 || median(&known.into_iter().flatten().collect::<Vec<f64>>()),
                 |(log, _)| Some(log.exp()),
             )
@@ -688,7 +693,7 @@ impl Row {
         let [a_ns, b_ns] = times.each_ref().map(|times| typical(times));
         let both = logs(&times[0]).zip(logs(&times[1]));
         let b_interval_ns = both.as_ref().and_then(|(_, b)| {
-            let interval = ratio::typical(b)?.1?;
+            let interval = trimming::typical(b)?.1?;
             Some((interval.0.exp(), interval.1.exp()))
         });
         let fewest = times[0].len().min(times[1].len());

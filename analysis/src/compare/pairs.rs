@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use brickscope_profile::stats;
+use brickscope_profile::stats::{self, student};
 use serde::Serialize;
 
-use super::{Side, Test, ratio, test_of};
+use super::{Side, Test, ratio, test_of, trimming};
 
 /// The probability that an interval of a difference misses it.
 const MISSED: f64 = 0.05;
@@ -44,7 +44,7 @@ impl<'t> Pairs<'t> {
         };
         let mut all: Vec<[&Test; 2]> = pairs.iter().filter_map(of).collect();
         // The pairs that the verdict leaves out, too.
-        let cut = ratio::trimmed(all.len());
+        let cut = trimming::trimmed(all.len());
         let log = |[a, b]: &[&Test; 2]| (wall(b).max(1.0) / wall(a).max(1.0)).ln();
         all.sort_by(|x, y| log(x).total_cmp(&log(y)));
         let logs = all.iter().map(log).collect();
@@ -104,9 +104,40 @@ impl<'t> Pairs<'t> {
     fn interval(&self, of: &dyn Fn(usize) -> f64) -> Option<[f64; 2]> {
         let all: Vec<f64> = (0..self.all.len()).map(of).collect();
         let middle = mean(self.kept().map(|nth| all[nth]));
-        let half = ratio::half_interval_beside(&self.logs, &all, self.cut, self.missed)?;
+        let half = half_interval_beside(&self.logs, &all, self.cut, self.missed)?;
         Some([middle - half, middle + half])
     }
+}
+
+/// Half of an interval of a mean, which misses it with probability `missed`: of those values whose `keys`, in ascending
+/// order, are not among the `cut` ones at either end. `None` below five, and where a value isn't a number.
+///
+/// Trimming by the keys leaves all outliers in that a value has of its own: a brick that was interrupted in a pair of which
+/// other bricks were, too. So their own ends must not be winsorised. As with Yuen's error, what was cut counts as if it were
+/// where the others end; of values that are where the line through the kept ones is at the last key that was kept.
+fn half_interval_beside(keys: &[f64], values: &[f64], cut: usize, missed: f64) -> Option<f64> {
+    let n = values.len();
+    if n < ratio::MIN_PROCESSES || keys.len() != n {
+        return None;
+    }
+    let (kept_keys, kept) = (&keys[cut..n - cut], &values[cut..n - cut]);
+    let count = kept.len() as f64;
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / count;
+    let (key, middle) = (mean(kept_keys), mean(kept));
+    let spread: f64 = kept_keys.iter().map(|of| (of - key) * (of - key)).sum();
+    let products: f64 =
+        kept_keys.iter().zip(kept).map(|(of, value)| (of - key) * (value - middle)).sum();
+    let slope = if spread > 0.0 { products / spread } else { 0.0 };
+    let ends: f64 = [kept_keys.first()?, kept_keys.last()?]
+        .map(|end| slope * (end - key))
+        .iter()
+        .map(|off| off * off)
+        .sum();
+    let squares: f64 = kept.iter().map(|value| (value - middle) * (value - middle)).sum();
+    let degrees = count - 1.0;
+    let error = ((squares + cut as f64 * ends) / (count * degrees)).sqrt();
+    let half = if error > 0.0 { student::quantile(missed, degrees) * error } else { 0.0 };
+    half.is_finite().then_some(half)
 }
 
 /// Those that moved most first.

@@ -140,7 +140,7 @@ fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
                 "times change by {:.0} % within single processes, and so few of them may agree by chance: from \
                  {} a side on, there can be a verdict",
                 100.0 * within.exp_m1(),
-                super::ratio::PAIRS_THAT_DECIDE
+                super::exchange::PAIRS_THAT_DECIDE
             ));
         } else if row.change.verdict == Verdict::Inconclusive {
             row.change.processes_needed =
