@@ -67,6 +67,8 @@ mod in_both;
 mod inside;
 #[cfg(feature = "receipt")]
 mod limits;
+mod looks;
+mod middle;
 mod moved;
 mod moved_kernels;
 mod moved_layers;
@@ -95,9 +97,9 @@ pub use self::from_profile::UnusableProfile;
 pub use self::inside::{Inside, KernelSum, LayerCell};
 #[cfg(feature = "receipt")]
 pub use self::limits::{Held, Limit, decode_test};
-pub use self::moved::{
-    Moved, Versus, look_after, of_most_tokens, pass_ns, until_next_look, versus,
-};
+pub use self::looks::{look_after, until_next_look};
+pub use self::middle::{of_most_tokens, pass_ns};
+pub use self::moved::{Moved, Versus, versus};
 pub use self::moved_kernels::{KernelTime, KernelsOfBrick};
 pub use self::moved_layers::{LayerSpread, MovedLayer, MovedLayers};
 pub use self::pairs::MovedPart;

@@ -1,24 +1,16 @@
 //! Two sides that run in turns, compared after each few pairs: which is slower, and what of a pass moved.
-//!
-//! A process counts by one sample of each test: the mean of those passes that are in the middle half by their time or, where
-//! other work disturbed most passes, of the fastest quarter, since what disturbs only adds time. All bricks are taken from the
-//! same passes, so what they moved by adds up to what the pass moved by. Medians of single bricks would not add up.
-//!
-//! Who compares after each few pairs and stops at the first verdict has several chances of a false one. So look number n has
-//! 1 ÷ (n (n + 1)) of the level; of any number of looks, these add up to less than the level.
 
-use std::collections::HashMap;
-
-use brickscope_profile::{Absent, Phase, Profile};
+use brickscope_profile::Absent;
 use serde::Serialize;
 
 use super::counted::Counted;
+use super::middle::{in_brick, of_counted, of_tokens};
 use super::moved_kernels::{KernelsOfBrick, kernels};
 use super::moved_layers::MovedLayers;
 use super::pairs::{MovedPart, Pairs, most_first, wall};
 use super::{
-    Brick, CompareError, Comparison, Options, Outcome, Pairing, Process, Sample, Side, Test,
-    TestChange, UNATTRIBUTED, Verdict, compare_beside, ratio, turns_at_random,
+    CompareError, Comparison, Options, Outcome, Pairing, Side, TestChange, UNATTRIBUTED, Verdict,
+    compare_beside,
 };
 
 /// The name of what streams of a device do at once, which is in the time of several bricks.
@@ -91,31 +83,6 @@ impl Moved {
     }
 }
 
-/// After which numbers of pairs there is a look, and which one it is: 5, 7, 10, 14, 19 and so on, each by a third more.
-#[must_use]
-pub fn look_after(pairs: usize) -> Option<u32> {
-    let (mut at, mut look) = (ratio::MIN_PROCESSES, 1);
-    while at < pairs {
-        at += at.div_ceil(3);
-        look += 1;
-    }
-    (at == pairs).then_some(look)
-}
-
-/// For each pair up to the next look whether A goes first: at random, and of all pairs by then either side first equally
-/// often, or one time more of an odd number.
-#[must_use]
-pub fn until_next_look(order: &[bool], seed: u64) -> Vec<bool> {
-    let firsts = |order: &[bool]| order.iter().filter(|first| **first).count();
-    let next = (order.len() + 1..).find(|&pairs| look_after(pairs).is_some());
-    let pairs = next.map_or(1, |next| next - order.len());
-    let more = turns_at_random(pairs, seed);
-    // Of an odd number, the side that went first more often so far goes first less often now.
-    let all = firsts(order) + firsts(&more);
-    let is_even = (2 * all).abs_diff(order.len() + pairs) <= 1;
-    if is_even { more } else { more.into_iter().map(|first| !first).collect() }
-}
-
 /// Compares sides whose processes ran in turns, the first of A beside the first of B and so on, at look number `look`.
 /// Conditions that differ are listed, and no reason to refuse: they are what is asked about.
 ///
@@ -174,116 +141,6 @@ impl Versus {
     pub fn tests(&self) -> impl Iterator<Item = (&TestChange, &Moved)> {
         self.comparison.tests.iter().zip(&self.moved)
     }
-}
-
-/// Leaves of each phase the passes with the number of tokens that most of them have, or the larger of two such numbers: a
-/// pass of 512 tokens and one of 88 are not two samples of one thing. Returns how many were taken away.
-pub fn of_most_tokens(profile: &mut Profile) -> usize {
-    let mut times: HashMap<(Phase, u64), usize> = HashMap::new();
-    for pass in profile.passes.iter().filter(|pass| !pass.is_left_out) {
-        *times.entry((pass.phase, pass.tokens)).or_default() += 1;
-    }
-    let mut most: HashMap<Phase, (usize, u64)> = HashMap::new();
-    for (&(phase, tokens), &n) in &times {
-        let of = most.entry(phase).or_default();
-        *of = (*of).max((n, tokens));
-    }
-    let before = profile.passes.len();
-    profile.passes.retain(|pass| {
-        pass.is_left_out || most.get(&pass.phase).is_some_and(|&(_, tokens)| pass.tokens == tokens)
-    });
-    before - profile.passes.len()
-}
-
-/// The tests whose passes have other numbers of tokens in some processes than in others: a token of them is compared.
-fn of_tokens(sides: [&Side; 2]) -> Vec<String> {
-    let mut tokens: HashMap<&str, Vec<u64>> = HashMap::new();
-    for test in sides.iter().flat_map(|side| &side.processes).flat_map(|process| &process.tests) {
-        tokens.entry(&test.name).or_default().push(test.tokens);
-    }
-    let differ = |all: &Vec<u64>| !all.contains(&0) && all.iter().any(|of| *of != all[0]);
-    let names = tokens.into_iter().filter(|(_, all)| differ(all));
-    names.map(|(name, _)| name.to_owned()).collect()
-}
-
-fn of_counted(side: &Side, counted: Counted, of_tokens: &[String]) -> Side {
-    let of = |process: &Process| Process {
-        tests: process
-            .tests
-            .iter()
-            .filter(|test| !test.wall_ns.is_empty())
-            .map(|test| match of_tokens.contains(&test.name) {
-                true => token_of(mean_of(test, counted)),
-                false => mean_of(test, counted),
-            })
-            .collect(),
-        ..process.clone()
-    };
-    Side { name: side.name.clone(), processes: side.processes.iter().map(of).collect() }
-}
-
-/// The test with one sample: the mean of the passes that count.
-fn mean_of(test: &Test, counted: Counted) -> Test {
-    let mut order: Vec<usize> = (0..test.wall_ns.len()).collect();
-    order.sort_by_key(|&nth| test.wall_ns[nth]);
-    let kept = &order[counted.range(order.len())];
-    let mean = |ns: &Vec<u64>| -> Vec<u64> {
-        // Without the times of each pass there is no mean.
-        if ns.len() != test.wall_ns.len() {
-            return Vec::new();
-        }
-        let sum: u128 = kept.iter().map(|&nth| u128::from(ns[nth])).sum();
-        let n = kept.len() as u128;
-        vec![((sum + n / 2) / n) as u64]
-    };
-    let brick = |brick: &Brick| Brick { ns: mean(&brick.ns), ..brick.clone() };
-    Test {
-        sample: Sample::Pass,
-        wall_ns: mean(&test.wall_ns),
-        unattributed_ns: mean(&test.unattributed_ns),
-        bricks: test.bricks.iter().map(brick).collect(),
-        ..test.clone()
-    }
-}
-
-/// The test with the time of a token of its pass, which is known.
-fn token_of(test: Test) -> Test {
-    let tokens = test.tokens.max(1);
-    let each = |ns: Vec<u64>| ns.into_iter().map(|ns| (ns + tokens / 2) / tokens).collect();
-    let bricks = test.bricks.into_iter();
-    Test {
-        sample: Sample::Token,
-        tokens: 1,
-        wall_ns: each(test.wall_ns),
-        unattributed_ns: each(test.unattributed_ns),
-        bricks: bricks.map(|brick| Brick { ns: each(brick.ns), ..brick }).collect(),
-        inside: test.inside.of_tokens(tokens),
-        ..test
-    }
-}
-
-/// The nanoseconds of a pass of a test, or of the bricks of a name in it: the mean of those passes that count, as [`versus`]
-/// has it. `None` if it has no pass, or no such brick.
-#[must_use]
-pub fn pass_ns(test: &Test, brick: Option<&str>, counted: Counted) -> Option<f64> {
-    if test.wall_ns.is_empty() {
-        return None;
-    }
-    let mean = mean_of(test, counted);
-    match brick {
-        Some(name) => in_brick(&mean, name),
-        None => mean.wall_ns.first().map(|&ns| ns as f64),
-    }
-}
-
-/// The time of a test of one sample in the bricks of a name.
-fn in_brick(test: &Test, name: &str) -> Option<f64> {
-    if name == UNATTRIBUTED {
-        return test.unattributed_ns.first().map(|&ns| ns as f64);
-    }
-    let mut of_name = test.bricks.iter().filter(|brick| brick.name == name).peekable();
-    of_name.peek()?;
-    Some(of_name.filter_map(|brick| brick.ns.first()).map(|&ns| ns as f64).sum())
 }
 
 /// `is_moved` says whether the test is slower or faster.
@@ -348,7 +205,7 @@ fn moved(
 mod tests {
     use brickscope_profile::stats::SplitMix64;
 
-    use super::super::{Turn, Verdict};
+    use super::super::{Brick, Process, Sample, Test, Turn, look_after, pass_ns};
     use super::*;
 
     /// A process with ten passes of two bricks, of which the second takes `slow` times as long; each process takes up to 2 %
@@ -384,29 +241,6 @@ mod tests {
             sides[1].processes.push(process(2 * pair + 1 - a_first, slow, &mut random));
         }
         sides
-    }
-
-    #[test]
-    fn looks_are_rarer_the_more_pairs_there_are() {
-        let looks: Vec<usize> = (0..60).filter(|&pairs| look_after(pairs).is_some()).collect();
-        assert_eq!(looks, [5, 7, 10, 14, 19, 26, 35, 47]);
-        assert_eq!([5, 7, 47].map(look_after), [Some(1), Some(2), Some(8)]);
-        let levels = (1..1000).map(|look| 1.0 / f64::from(look * (look + 1)));
-        assert!(levels.sum::<f64>() < 1.0);
-    }
-
-    #[test]
-    fn at_each_look_either_side_has_gone_first_as_often() {
-        for seed in 0..50 {
-            let mut random = SplitMix64(seed);
-            let mut order = Vec::new();
-            while order.len() < 100 {
-                order.extend(until_next_look(&order, random.bits()));
-                let firsts = order.iter().filter(|first| **first).count();
-                assert!(look_after(order.len()).is_some(), "{}", order.len());
-                assert!((2 * firsts).abs_diff(order.len()) <= 1, "{firsts} of {}", order.len());
-            }
-        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! `shapes.rs` tells the work of products, `attention.rs` and `attention_args.rs` that of attention, `work.rs` which kernels
 //! do it. What is inside of graphs, `layers.rs` finds out: by a trace of their capture (`recorded.rs`, `counted.rs`,
 //! `capture.rs`), by `annotations.rs`, or by the order of the kernels, where `missing.rs` sees that some aren't there
-//! (`order.rs`, `sequence.rs`).
+//! (`order.rs`, `sequence/`).
 
 mod annotations;
 mod attention;

@@ -1,5 +1,5 @@
 //! Layers of kernels whose launch doesn't tell them, by the order of the kernels alone: the passes of a file, each searched
-//! by `sequence.rs`.
+//! by `sequence/`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;

@@ -23,7 +23,7 @@ struct Model {
 }
 
 impl Model {
-    /// The kernels of a layer: letters, as in the tests of `sequence.rs`.
+    /// The kernels of a layer: letters, as in the tests of `mod.rs`.
     fn body(&self, layer: usize) -> String {
         let norms = if self.has_own_norms { "NPNNrk" } else { "NPrk" };
         let attention =
