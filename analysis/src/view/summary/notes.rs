@@ -1,0 +1,135 @@
+//! What is doubtful or was left out.
+
+use brickscope_profile::text::{printable, printable_text};
+use brickscope_profile::{Phase, Profile};
+
+use super::bricks::Main;
+use super::lines::{Piece, Tone};
+use crate::passes::did;
+use crate::roofline::{Bound, Reach, Roofline};
+use crate::typical::{Basis, Stall, Typical};
+use crate::view::report::MOST_DRIFT_PPM;
+use crate::view::{device, imported, waits};
+use crate::words::{digits, fraction, time};
+
+/// The most notes; the report has all.
+pub(super) const MOST_NOTES: usize = 3;
+
+/// What is doubtful, or was left out: a short line each.
+pub(super) fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
+    let mut notes = Vec::new();
+    let bad = |text: String| Piece { text, tone: Tone::Bad };
+    if let Some(how) = profile.run.as_ref().and_then(|run| run.cut_short.as_ref()) {
+        notes.push(bad(format!("cut short: {}", printable_text(how))));
+    }
+    for doubt in profile.imported.iter().flat_map(|imported| &imported.doubts) {
+        notes.push(bad(printable_text(doubt)));
+    }
+    if let Some(waited) = main.phase.and_then(|phase| waits::in_summary(profile, phase)) {
+        notes.push(bad(waited));
+    }
+    let mut dropped = profile.dropped;
+    if !main.is_told {
+        let phases = Phase::SHOWN.into_iter();
+        let lines: Vec<Piece> = phases.filter_map(|phase| disturbances(profile, phase)).collect();
+        if !lines.is_empty() {
+            // They have these, with the causes.
+            dropped.disturbed_passes = 0;
+        }
+        notes.extend(lines);
+    }
+    let mixed = imported::mixed(profile);
+    notes.extend(mixed.map(|text| Piece { text, tone: Tone::Plain }));
+    // First, since it says what the figures are.
+    let serialised = device::serialised_notes(profile).into_iter();
+    notes.splice(..0, serialised.map(|text| Piece { text, tone: Tone::Plain }));
+    let [lost, left_out] = dropped.lost_and_left_out();
+    notes.extend(lost.lines().map(bad));
+    // That was on purpose.
+    notes.extend(left_out.lines().map(|text| Piece { text, tone: Tone::Plain }));
+    notes.extend(device::losses(profile).into_iter().map(bad));
+    if let Some(ppm) = profile.clock.drift_ppm.filter(|ppm| ppm.abs() > MOST_DRIFT_PPM) {
+        notes.push(bad(format!("the counter drifted {ppm:+.0} ppm from the OS clock")));
+    }
+    for phase in Phase::SHOWN {
+        let verdict = Roofline::of(profile, phase).ok().and_then(|roofline| roofline.verdict());
+        if let Some(verdict) = verdict.filter(|verdict| verdict.reach == Reach::Above) {
+            let roof = match verdict.bound {
+                Bound::Compute => "peak FLOP/s were".to_owned(),
+                _ => format!("bandwidth of {} was", printable(&verdict.level)),
+            };
+            notes.push(Piece {
+                text: format!(
+                    "{phase}: the {roof} measured too low, or more work was stated than was done"
+                ),
+                tone: Tone::Plain,
+            });
+        }
+    }
+    let slow = main.slow_layer(profile).filter(|slow| !slow.slows_down());
+    notes.extend(slow.map(|slow| Piece { text: slow.to_string(), tone: Tone::Plain }));
+    if notes.len() > MOST_NOTES {
+        let more = notes.len() - (MOST_NOTES - 1);
+        notes.truncate(MOST_NOTES - 1);
+        notes.push(bad(format!("{more} more notes: `--full`")));
+    }
+    notes
+}
+
+/// How many passes count, and what became of the others.
+fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
+    let total = profile.phase(phase)?;
+    let typical = Typical::of(profile, phase)?;
+    let all = total.passes;
+    let out = &typical.left_out;
+    if typical.basis == Basis::Sums && total.disturbed > 0 {
+        let n = total.disturbed;
+        let text = format!("{n} of {all} {phase} passes disturbed; they are in the times");
+        return Some(Piece { text, tone: Tone::Bad });
+    }
+    let plain = |text: String| Some(Piece { text, tone: Tone::Plain });
+    if out.passes == 0 {
+        let is_known = total.disturbed == 0
+            && profile.dropped.left_out_later() == 0
+            && typical.unwatched == Some(0);
+        // One pass says little, and a line is dear.
+        return if is_known && all > 1 {
+            plain(format!("all {all} {phase} passes undisturbed"))
+        } else {
+            None
+        };
+    }
+    let mut causes: Vec<String> =
+        out.disturbed.iter().map(|(&by, n)| format!("{} ({n})", did(by))).collect();
+    let by_itself =
+        |stall: &&Stall| !stall.disturbance.is_some_and(|disturbance| disturbance.is_disturbed());
+    if let (Some(stall), 1..) = (typical.stalls.iter().find(by_itself), out.stalled) {
+        let stalls = match out.stalled {
+            1 => "one stall".to_owned(),
+            n => format!("{n} stalls, the longest"),
+        };
+        let layer = stall.layer.map_or(String::new(), |layer| format!(" in layer {layer}"));
+        causes.push(format!("{stalls} of {}{layer}", time(stall.ns as f64)));
+    }
+    let causes = match &out.disturbed.iter().collect::<Vec<_>>()[..] {
+        // The number is in the sentence.
+        [(by, n)] if **n == out.passes => did(**by).to_owned(),
+        _ => causes.join(", "),
+    };
+    if typical.basis == Basis::Spans {
+        let text = match (all, all.saturating_sub(out.passes)) {
+            (1, _) => format!("the {phase} pass was disturbed: {causes}"),
+            (_, 0) => format!("no {phase} pass is clean, so bricks are by median spans: {causes}"),
+            (_, n) => {
+                let clean = typical.clean.and_then(|clean| clean.tokens_per_second());
+                let rate = clean.map_or(String::new(), |rate| format!(" ({} tok/s)", digits(rate)));
+                format!(
+                    "only {n} of {all} {phase} passes are clean{rate}, so bricks are by median spans: {causes}"
+                )
+            }
+        };
+        return Some(Piece { text, tone: Tone::Bad });
+    }
+    let share = fraction(out.wall_ns as f64 / (total.wall_ns as f64).max(1.0));
+    plain(format!("{} of {all} {phase} passes left out ({share} of wall): {causes}", out.passes))
+}
