@@ -7,7 +7,8 @@ use serde::Deserialize;
 use brickscope_report::of_two;
 use brickscope_testing::chromium;
 
-use crate::pages::{HOSTILE, on_a_device, page, sample};
+use crate::read::page;
+use crate::samples::{HOSTILE, on_a_device, sample};
 
 /// What the browser showed.
 #[derive(Debug, Deserialize)]

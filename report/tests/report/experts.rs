@@ -2,8 +2,9 @@
 
 use brickscope::{Absent, ExpertRuns, ExpertTime, LayerExperts, Phase, Profile};
 
-use crate::pages::{page, sample};
 use crate::provenance::{Files, check, walk};
+use crate::read::page;
+use crate::samples::sample;
 
 /// Experts of a layer, each with its tokens.
 fn layer(layer: u16, n_expert: u32, tokens: &[(u32, u64)]) -> LayerExperts {

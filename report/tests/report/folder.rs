@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::browser::{WATCH, with};
-use crate::pages::HOSTILE;
 use crate::provenance::walk;
+use crate::samples::HOSTILE;
 
 /// A list of so many runs of two models, as `brickscope ls --json` prints it.
 fn list(runs: usize) -> Value {

@@ -3,5 +3,10 @@
 mod browser;
 mod experts;
 mod folder;
+mod harmless;
+mod imported;
 mod pages;
 mod provenance;
+mod read;
+mod samples;
+mod two;
