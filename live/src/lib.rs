@@ -16,7 +16,7 @@
 //! | `socket/path.rs` | where sockets lie |
 //! | `socket/listen.rs` | making private sockets and removing stale ones |
 //! | `socket/snapshotter.rs` | snapshots as frames, each made once for all watchers |
-//! | `socket/publisher.rs` | the engine's side |
+//! | `socket/publisher/` | the engine's side |
 //! | `socket/watch.rs` | the watcher's side |
 //! | `socket/unsupported.rs` | both sides on systems without Unix sockets |
 //!

@@ -313,15 +313,11 @@ impl DeviceLog {
         let stamp = state.budget.stamp;
         DeviceProfile {
             name: self.info.name.clone(),
-            rank: None,
             api: self.info.api.clone(),
             driver: self.info.driver.clone(),
-            ticks: self.info.ticks,
             alignment: Some(state.alignment),
             last_alignment: state.last_alignment,
             alignments: state.alignments,
-            ceilings: None,
-            ceilings_absent: None,
             stamp,
             stamp_absent: stamp.is_none().then_some(Absent { reason }),
             budget: stamp.map(|_| state.budget.share),
@@ -332,12 +328,12 @@ impl DeviceLog {
             abandoned_passes: state.abandoned_passes,
             overfull_passes: state.overfull_passes,
             unmarked_passes: state.unmarked_passes,
-            includes_waits: false,
             lost: state.lost.clone(),
             failure: state.failure.clone(),
             dropped_dependencies: u64::saturating_sub(n_taken_over, dependencies.len() as u64),
             dependencies,
             streams,
+            ..DeviceProfile::empty(self.info.ticks)
         }
     }
 }

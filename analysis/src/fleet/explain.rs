@@ -29,9 +29,9 @@ pub enum Cause {
     Inconclusive,
 }
 
-/// A part of a difference.
+/// What the commit, or the machine, has of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Part {
+pub struct Effect {
     /// After divided by before.
     pub ratio: f64,
     /// The lower end of its 95 % interval.
@@ -40,7 +40,7 @@ pub struct Part {
     pub high: f64,
 }
 
-impl Part {
+impl Effect {
     /// Nothing is known of it: this is only how it looks.
     const fn unknown(ratio: f64) -> Self {
         Self { ratio, low: 0.0, high: f64::INFINITY }
@@ -74,11 +74,11 @@ pub struct Explanation {
     /// The geometric mean of the one group's sessions divided by that of the other's: the product of the three parts.
     pub total: f64,
     /// The commits' part of it; exactly 1 for one commit.
-    #[serde(skip_serializing_if = "Part::is_unknown")]
-    pub commit: Part,
+    #[serde(skip_serializing_if = "Effect::is_unknown")]
+    pub commit: Effect,
     /// The machines' part of it.
-    #[serde(skip_serializing_if = "Part::is_unknown")]
-    pub machine: Part,
+    #[serde(skip_serializing_if = "Effect::is_unknown")]
+    pub machine: Effect,
     /// What neither makes of it: sessions were off what their commits and machines usually do. `None` if the parts are
     /// unknown.
     pub sessions: Option<f64>,
@@ -130,8 +130,8 @@ impl Fleet {
             return Ok(Explanation {
                 cause: Cause::Inconclusive,
                 total: ratio_of(total(&groups)),
-                commit: Part::unknown(1.0),
-                machine: Part::unknown(1.0),
+                commit: Effect::unknown(1.0),
+                machine: Effect::unknown(1.0),
                 sessions: None,
                 machines: self.machines_of(&groups),
                 reason: doubt.said(),
@@ -319,8 +319,8 @@ impl Fleet {
             return Explanation {
                 cause: Cause::Inconclusive,
                 total: ratio_of(total),
-                commit: Part::unknown(ratio_of(commit.log)),
-                machine: Part::unknown(ratio_of(machine.log)),
+                commit: Effect::unknown(ratio_of(commit.log)),
+                machine: Effect::unknown(ratio_of(machine.log)),
                 sessions: None,
                 machines: self.machines_of(groups),
                 reason: doubt.said(),
@@ -482,12 +482,12 @@ impl Estimate {
         self.log == 0.0 && self.half(0.05) == 0.0
     }
 
-    fn part(&self) -> Part {
+    fn part(&self) -> Effect {
         let half = self.half(0.05);
         if !half.is_finite() {
-            return Part::unknown(ratio_of(self.log));
+            return Effect::unknown(ratio_of(self.log));
         }
-        Part {
+        Effect {
             ratio: ratio_of(self.log),
             low: ratio_of(self.log - half),
             high: ratio_of(self.log + half),

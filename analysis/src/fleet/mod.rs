@@ -81,7 +81,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use brickscope_profile::stats::median;
-pub use explain::{Cause, Explanation, Part, Wanted};
+pub use explain::{Cause, Effect, Explanation, Wanted};
 pub use judge::Judged;
 use serde::Serialize;
 

@@ -44,8 +44,7 @@ pub(super) fn rest(device: &DeviceProfile) -> Vec<(Phase, u64)> {
 #[cfg(test)]
 mod tests {
     use brickscope_profile::{
-        ClockInfo, DeviceStream, Dropped, Imported, Latency, PhaseTotal, Profile, Source, Span,
-        Ticks, Work,
+        ClockInfo, DeviceStream, Imported, PhaseTotal, Profile, Source, Span, Ticks, Work,
     };
 
     use super::*;
@@ -58,43 +57,14 @@ mod tests {
     fn device(name: &str, streams: Vec<Vec<Pass>>) -> DeviceProfile {
         let stream = |passes: Vec<Pass>| DeviceStream {
             name: "stream".to_owned(),
-            dropped: Dropped::default(),
-            phases: Vec::new(),
-            totals: Vec::new(),
-            latency: Latency::default(),
-            grains: Vec::new(),
-            layers: Vec::new(),
             passes,
-            spans: Vec::new(),
-            launches: Vec::new(),
+            ..DeviceStream::default()
         };
+        let ticks = Ticks { ns_per_tick: 1.0, resolution_ns: None, valid_bits: 64 };
         DeviceProfile {
             name: name.to_owned(),
-            rank: None,
-            api: String::new(),
-            driver: String::new(),
-            ticks: Ticks { ns_per_tick: 1.0, resolution_ns: None, valid_bits: 64 },
-            alignment: None,
-            last_alignment: None,
-            alignments: 0,
-            ceilings: None,
-            ceilings_absent: None,
-            stamp: None,
-            stamp_absent: None,
-            budget: None,
-            grains: Vec::new(),
-            unsettled_passes: 0,
-            lost_passes: 0,
-            disordered_passes: 0,
-            abandoned_passes: 0,
-            overfull_passes: 0,
-            unmarked_passes: 0,
-            includes_waits: false,
-            lost: None,
-            failure: None,
             streams: streams.into_iter().map(stream).collect(),
-            dependencies: Vec::new(),
-            dropped_dependencies: 0,
+            ..DeviceProfile::empty(ticks)
         }
     }
 

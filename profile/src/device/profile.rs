@@ -92,8 +92,43 @@ pub struct DeviceProfile {
     pub dropped_dependencies: u64,
 }
 
+impl DeviceProfile {
+    /// A device with this clock that did nothing, and of which nothing is known.
+    #[must_use]
+    pub const fn empty(ticks: Ticks) -> Self {
+        Self {
+            name: String::new(),
+            rank: None,
+            api: String::new(),
+            driver: String::new(),
+            ticks,
+            alignment: None,
+            last_alignment: None,
+            alignments: 0,
+            ceilings: None,
+            ceilings_absent: None,
+            stamp: None,
+            stamp_absent: None,
+            budget: None,
+            grains: Vec::new(),
+            unsettled_passes: 0,
+            lost_passes: 0,
+            disordered_passes: 0,
+            abandoned_passes: 0,
+            overfull_passes: 0,
+            unmarked_passes: 0,
+            includes_waits: false,
+            lost: None,
+            failure: None,
+            streams: Vec::new(),
+            dependencies: Vec::new(),
+            dropped_dependencies: 0,
+        }
+    }
+}
+
 /// What a stream of a device did.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceStream {
     /// Its name.
     pub name: String,

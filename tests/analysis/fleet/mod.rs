@@ -398,7 +398,7 @@ fn a_difference_is_explained_by_what_made_it() {
         assert_eq!(explained.cause, cause, "{explained:?}");
         assert!(explained.wanted.is_none() && !explained.reason.is_empty());
         let is_slow = matches!(cause, Cause::Machine | Cause::Both);
-        let is_within = |part: brickscope_analysis::fleet::Part, truth: f64| {
+        let is_within = |part: brickscope_analysis::fleet::Effect, truth: f64| {
             part.low < truth * 1.01
                 && truth * 0.99 < part.high
                 && part.low <= part.ratio
@@ -524,7 +524,7 @@ fn intervals_of_95_percent_hold_the_truth_about_as_often() {
             let [before, after] = [&truth.order[14], &truth.order[15]].map(|commit| of(commit));
             let explained = fleet.explain(&before, &after).expect("known runs");
             let machines = (mean(&before) - mean(&after)).exp();
-            let is_within = |part: brickscope_analysis::fleet::Part, truth: f64| {
+            let is_within = |part: brickscope_analysis::fleet::Effect, truth: f64| {
                 usize::from(part.low <= truth && truth <= part.high)
             };
             of_commits += is_within(explained.commit, 1.0);

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use brickscope_profile::{
-    Absent, DeviceProfile, DeviceStream, Dropped, Latency, Launch, LaunchKind, Name, Pass, Phase,
-    Profile, Source, Span, Ticks, Work,
+    Absent, DeviceProfile, DeviceStream, Launch, LaunchKind, Name, Pass, Phase, Profile, Source,
+    Span, Ticks, Work,
 };
 
 use super::attention::Why;
@@ -254,36 +254,17 @@ pub(super) fn profiles(
     // Files of AMD's may number the only device otherwise there.
     let only = described.names.values().next().filter(|_| described.names.len() == 1);
     let only = only.filter(|_| devices.len() == 1);
+    let ticks = Ticks { ns_per_tick: 1.0, resolution_ns: None, valid_bits: 64 };
     for (device, streams) in devices {
         counts.numbers.push(device);
         let name = described.names.get(&device).or(only).filter(|name| !name.is_empty()).cloned();
         profile.devices.push(DeviceProfile {
-            rank: None,
             name: name.unwrap_or_else(|| format!("device {device}, {UNNAMED}")),
             api: api.to_owned(),
             driver: described.driver.clone(),
-            ticks: Ticks { ns_per_tick: 1.0, resolution_ns: None, valid_bits: 64 },
-            alignment: None,
-            last_alignment: None,
-            alignments: 0,
-            ceilings: None,
-            ceilings_absent: None,
-            stamp: None,
             stamp_absent: Some(Absent { reason: "the file doesn't say it".to_owned() }),
-            budget: None,
-            grains: Vec::new(),
-            unsettled_passes: 0,
-            lost_passes: 0,
-            disordered_passes: 0,
-            abandoned_passes: 0,
-            overfull_passes: 0,
-            unmarked_passes: 0,
-            includes_waits: false,
-            lost: None,
-            failure: None,
             streams,
-            dependencies: Vec::new(),
-            dropped_dependencies: 0,
+            ..DeviceProfile::empty(ticks)
         });
     }
     counts
@@ -397,15 +378,10 @@ impl Row {
         passes.sort_by_key(|pass| pass.start_ns);
         DeviceStream {
             name,
-            dropped: Dropped::default(),
-            phases: Vec::new(),
-            totals: Vec::new(),
-            latency: Latency::default(),
-            grains: Vec::new(),
-            layers: Vec::new(),
             passes,
             spans: self.spans,
             launches: self.launches,
+            ..DeviceStream::default()
         }
     }
 }
