@@ -18,4 +18,5 @@ mod serialised;
 mod slow_tokens;
 mod stacks;
 mod summary;
+mod trees;
 mod views;
