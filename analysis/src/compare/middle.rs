@@ -97,8 +97,8 @@ fn token_of(test: Test) -> Test {
     }
 }
 
-/// The nanoseconds of a pass of a test, or of the bricks of a name in it: the mean of those passes that count, as [`versus`](super::versus)
-/// has it. `None` if it has no pass, or no such brick.
+/// The nanoseconds of a pass of a test, or of the bricks of a name in it: the mean of those passes that count,
+/// as [`versus`](super::versus) has it. `None` if it has no pass, or no such brick.
 #[must_use]
 pub fn pass_ns(test: &Test, brick: Option<&str>, counted: Counted) -> Option<f64> {
     if test.wall_ns.is_empty() {

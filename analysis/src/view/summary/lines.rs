@@ -26,7 +26,8 @@ pub struct Piece {
     pub tone: Tone,
 }
 
-/// The first screen of a run, see [`summary()`](crate::view::summary()). Its [`Display`](fmt::Display) is the text without colours.
+/// The first screen of a run, see [`summary()`](crate::view::summary()). Its [`Display`](fmt::Display) is the text without
+/// colours.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Summary {
     /// The lines.
