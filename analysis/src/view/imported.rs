@@ -196,9 +196,8 @@ pub(super) fn waiting(profile: &Profile) -> Option<String> {
         0 => String::new(),
         n => format!("; in {n} some of them had been preempted"),
     };
-    let of = count(steps().count() as u64, "pass");
-    let requests = if most == 1 { "1 at once".to_owned() } else { format!("up to {most} at once") };
-    Some(format!("requests waited for a place in {} of {of}, {requests}{preempted}", waiting().count()))
+    let (n, of) = (waiting().count(), count(steps().count() as u64, "pass"));
+    Some(format!("requests waited for a place in {n} of {of}, at most {most} at once{preempted}"))
 }
 
 /// How much of devices' time is of kernels that no line of the table of bricks is for.

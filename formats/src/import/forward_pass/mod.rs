@@ -57,9 +57,9 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
     profile.phases = totals::phases(&profile.passes);
     if let Some(imported) = &mut profile.imported {
         imported.steps = steps;
-        imported.doubts.push(
-            "of SGLang, a time may be that of several passes, unless --disable-overlap-schedule".to_owned(),
-        );
+        let doubt =
+            "of SGLang, a time may be that of several passes, unless --disable-overlap-schedule";
+        imported.doubts.push(doubt.to_owned());
         let captured: Vec<&str> = told.captured.iter().map(String::as_str).collect();
         if !captured.is_empty() {
             imported.conditions.push(("capture_mode".to_owned(), captured.join(", ")));
@@ -166,31 +166,35 @@ fn say_what_it_lacks(profile: &mut Profile, stream: &Stream, is_dated: bool) {
         profile,
         &[
             "bricks, kernels and layers: a record is of a pass as a whole",
-            "when passes began: a record states how long one took, so all start_ns are 0 and there is no timeline",
-            "what a time is of: vLLM states that of a step by the host's clock, with scheduling and output, SGLang the device's",
-            "requests: a record counts those of a pass and doesn't name them, so nobody knows when one came and got tokens",
-            "tokens found in a cache of prompts: a record counts them with those of earlier pieces of the prompt",
+            "when passes began: a record states how long one took, so all start_ns are 0 and there is \
+             no timeline",
+            "what a time is of: vLLM states that of a step by the host's clock, with scheduling and \
+             output, SGLang the device's",
+            "requests: a record counts those of a pass and doesn't name them, so nobody knows when \
+             one came and got tokens",
+            "tokens found in a cache of prompts: a record counts them with those of earlier pieces of \
+             the prompt",
         ],
     );
     let mut steps = profile.imported.iter().flat_map(|imported| &imported.steps);
     if steps.any(|(_, told)| told.generation.tokens.is_none()) {
-        lacks(
-            profile,
-            &["tokens of answers: a record counts requests, and with a draft model each gets several in a pass"],
-        );
+        let why = "tokens of answers: a record counts requests, and with a draft model each gets \
+                   several in a pass";
+        lacks(profile, &[why]);
     }
     let known: HashSet<u32> = profile.parts.iter().map(|of| of.pass).collect();
     let summed = profile.passes.len().saturating_sub(known.len());
     if summed > 0 {
         let of = count(summed as u64, "pass");
-        let why = format!("parts of {of}: the records have sums of their requests, not each of them");
+        let why =
+            format!("parts of {of}: the records have sums of their requests, not each of them");
         lacks(profile, &[&why]);
     }
     if stream.missing > 0 {
         let records = count(stream.missing, "record");
         let why = format!(
-            "{records} between those that are there, by their counter_id: not sampled, or lost on the way \
-             (DYN_FPM_MODE=full writes all)"
+            "{records} between those that are there, by their counter_id: not sampled, or lost on the \
+             way (DYN_FPM_MODE=full writes all)"
         );
         lacks(profile, &[&why]);
     }
@@ -202,7 +206,8 @@ fn say_what_it_lacks(profile: &mut Profile, stream: &Stream, is_dated: bool) {
 fn say_what_is_left_out(profile: &mut Profile, told: &Told, stream: &Stream) {
     let passes = told.passes.len() as u64;
     let Stream { worker, rank, .. } = stream;
-    let others = format!("passes of other ranks than rank {rank} of worker `{worker}`, which has most");
+    let others =
+        format!("passes of other ranks than rank {rank} of worker `{worker}`, which has most");
     for (why, n) in [
         ("records that break off, or lack what they need", told.odd),
         ("records of another version than 1", told.unknown_version),
