@@ -262,6 +262,7 @@ pub(super) fn limits(profile: &Profile, text: &mut String) {
         lines.push((if n == 0 { "layers" } else { "" }, said));
     }
     lines.extend(mixed(profile).map(|said| ("mixed", said)));
+    lines.extend(waiting(profile).map(|said| ("waiting", said)));
     lines.extend(imported.unruled.as_ref().map(|of| ("no brick", unruled(of) + ":")));
     labelled(&lines, text);
     if let Some(of) = imported.unruled.as_ref().filter(|of| !of.longest.is_empty()) {

@@ -188,7 +188,7 @@ fn say_what_it_lacks(profile: &mut Profile, stream: &Stream, is_dated: bool) {
         let of = count(summed as u64, "pass");
         let why =
             format!("parts of {of}: the records have sums of their requests, not each of them");
-        lacks(profile, &[&why]);
+        lacks(profile, &[why.as_str()]);
     }
     if stream.missing > 0 {
         let records = count(stream.missing, "record");
@@ -196,7 +196,7 @@ fn say_what_it_lacks(profile: &mut Profile, stream: &Stream, is_dated: bool) {
             "{records} between those that are there, by their counter_id: not sampled, or lost on the \
              way (DYN_FPM_MODE=full writes all)"
         );
-        lacks(profile, &[&why]);
+        lacks(profile, &[why.as_str()]);
     }
     if !is_dated {
         lacks(profile, &["when it was measured: the time of the run is that of the import"]);
