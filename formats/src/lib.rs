@@ -3,7 +3,7 @@
 //! | folder | contents |
 //! |---|---|
 //! | `export/` | flamegraphs, timelines, tables and metrics: `chrome.rs`, `perfetto.rs`, `prometheus.rs`, `folded.rs` … |
-//! | `import/` | `llama_bench.rs`, `chrome.rs` …; `kineto/` traces of PyTorch; `ranks/` those of several ranks; `nccl_inspector/` NCCL's Inspector; `rocprof/` rocprofv3; `sqlite/` Nsight Systems, rocpd |
+//! | `import/` | `llama_bench.rs`, `chrome.rs` …; `kineto/` traces of PyTorch; `ranks/` those of several ranks; `nccl_inspector/` NCCL's Inspector; `forward_pass/` SGLang's and Dynamo's records of passes; `rocprof/` rocprofv3; `sqlite/` Nsight Systems, rocpd |
 #![forbid(unsafe_code)]
 
 pub mod export;

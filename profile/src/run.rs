@@ -357,8 +357,8 @@ pub struct Observed {
 /// The file of another program that a profile was imported from. That program measured the times.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Imported {
-    /// The format: `llama-bench`, `chrome`, `nsight`, `rocprof`, `nccl-inspector`, `vk-perf-logger`, `folded`; or
-    /// `brickscope.py` and `brickscope_vllm.py`, which write such runs.
+    /// The format: `llama-bench`, `chrome`, `nsight`, `rocprof`, `nccl-inspector`, `forward-pass-metrics`, `vk-perf-logger`,
+    /// `folded`; or `brickscope.py` and `brickscope_vllm.py`, which write such runs.
     pub format: String,
     /// The file.
     pub file: String,
@@ -532,6 +532,8 @@ pub enum Format {
     Rocprof,
     /// The JSON of the Inspector, a plugin of NCCL's profiler: how long collectives took on each rank.
     NcclInspector,
+    /// What SGLang and Dynamo record of each forward pass of a server.
+    ForwardPassMetrics,
     /// The output of ggml's Vulkan backend with `GGML_VK_PERF_LOGGER=1`, possibly among other lines.
     VkPerfLogger,
     /// Folded stacks.
@@ -540,12 +542,13 @@ pub enum Format {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::LlamaBench,
         Self::Chrome,
         Self::Nsight,
         Self::Rocprof,
         Self::NcclInspector,
+        Self::ForwardPassMetrics,
         Self::VkPerfLogger,
         Self::Folded,
     ];
@@ -559,6 +562,7 @@ impl Format {
             Self::Nsight => "nsight",
             Self::Rocprof => "rocprof",
             Self::NcclInspector => "nccl-inspector",
+            Self::ForwardPassMetrics => "forward-pass-metrics",
             Self::VkPerfLogger => "vk-perf-logger",
             Self::Folded => "folded",
         }

@@ -12,6 +12,12 @@ pub struct StepTold {
     pub generation: PartTold,
     /// Whether the step does both.
     pub is_mixed: bool,
+    /// Requests that waited for a place in a step, if that was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<u64>,
+    /// Those of them that had had one: they were preempted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preempted: Option<u64>,
 }
 
 /// One kind of a step's requests. With q tokens of a request that a step computes and k tokens that they attend to, the

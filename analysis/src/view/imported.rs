@@ -186,6 +186,20 @@ pub(super) fn mixed(profile: &Profile) -> Option<String> {
     Some(format!("{} of {all} prefill {passes} also generated: {of}", mixed.len()))
 }
 
+/// In how many passes requests waited for a place, and how many did at most; `None` where none did, or nobody told.
+pub(super) fn waiting(profile: &Profile) -> Option<String> {
+    let steps = || profile.imported.iter().flat_map(|imported| &imported.steps);
+    let waiting = || steps().filter_map(|(_, told)| told.waiting).filter(|&n| n > 0);
+    let most = waiting().max()?;
+    let preempted = steps().filter_map(|(_, told)| told.preempted).filter(|&n| n > 0).count();
+    let preempted = match preempted {
+        0 => String::new(),
+        n => format!("; in {n} some of them had been preempted"),
+    };
+    let (n, of) = (waiting().count(), count(steps().count() as u64, "pass"));
+    Some(format!("requests waited for a place in {n} of {of}, at most {most} at once{preempted}"))
+}
+
 /// How much of devices' time is of kernels that no line of the table of bricks is for.
 fn unruled(of: &Unruled) -> String {
     let (are, whose) = if of.names == 1 { ("is", "its brick") } else { ("are", "their bricks") };
@@ -203,7 +217,8 @@ pub fn import_in_words(profile: &Profile) -> Vec<String> {
         profile.imported.iter().filter_map(|imported| imported.unruled.as_ref()).map(unruled);
     let of_devices = by_the_file::details(profile).into_iter().chain(layers::in_words(profile));
     let of_ranks = ranks::in_words(profile);
-    mixed(profile).into_iter().chain(of_devices).chain(of_ranks).chain(unruled).collect()
+    let of_steps = mixed(profile).into_iter().chain(waiting(profile));
+    of_steps.chain(of_devices).chain(of_ranks).chain(unruled).collect()
 }
 
 /// What the file says of how it was measured, what it can't tell, and what was left out of it.
@@ -247,6 +262,7 @@ pub(super) fn limits(profile: &Profile, text: &mut String) {
         lines.push((if n == 0 { "layers" } else { "" }, said));
     }
     lines.extend(mixed(profile).map(|said| ("mixed", said)));
+    lines.extend(waiting(profile).map(|said| ("waiting", said)));
     lines.extend(imported.unruled.as_ref().map(|of| ("no brick", unruled(of) + ":")));
     labelled(&lines, text);
     if let Some(of) = imported.unruled.as_ref().filter(|of| !of.longest.is_empty()) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use brickscope_profile::Profile;
-use brickscope_profile::text::{count, grouped, printable};
+use brickscope_profile::text::{count, grouped, printable, printable_text};
 
 use super::layout::wrapped;
 use super::neighbour;
@@ -30,7 +30,7 @@ pub fn requests(profile: &Profile) -> String {
     let all = requests.all();
     let mut text = String::new();
     if all.is_empty() {
-        wrapped("This run has no requests: nobody told when they came and got tokens.", &mut text);
+        wrapped(&format!("This run has no requests: {}.", why_none(profile)), &mut text);
         return text;
     }
     let _ = writeln!(text, "requests  {}", how_they_ended(profile));
@@ -67,6 +67,14 @@ pub fn requests(profile: &Profile) -> String {
         }
     }
     text
+}
+
+/// Why a run has no requests, as what it was imported from says it.
+fn why_none(profile: &Profile) -> String {
+    let mut lacks = profile.imported.iter().flat_map(|imported| &imported.lacks);
+    let why = lacks.find_map(|lack| lack.reason.strip_prefix("requests: "));
+    let why = why.map(printable_text);
+    why.unwrap_or_else(|| "nobody told when they came and got tokens".to_owned())
 }
 
 /// Percentiles of times, a row each.

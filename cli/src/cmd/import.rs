@@ -24,8 +24,8 @@ use crate::text::{count, printable_text};
 ///
 /// `import` reads the results of llama-bench, Chrome traces (such as candle's --tracing), the traces of
 /// PyTorch's profiler (also vLLM's and SGLang's) and JAX's, the SQLite export of Nsight Systems, the files of AMD's
-/// rocprofv3, the JSON of NCCL's Inspector, the output of ggml's Vulkan backend with GGML_VK_PERF_LOGGER=1, and folded
-/// stacks, also compressed by gzip, but for databases. All times are those in the file. What the file lacks is marked absent in the run. docs/import.md
+/// rocprofv3, the JSON of NCCL's Inspector, what SGLang and Dynamo record of each forward pass (DYN_FPM_TRACE=1), the output
+/// of ggml's Vulkan backend with GGML_VK_PERF_LOGGER=1, and folded stacks, also compressed by gzip, but for databases. All times are those in the file. What the file lacks is marked absent in the run. docs/import.md
 /// describes each format.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -113,6 +113,8 @@ pub(crate) enum ImportFormat {
     Rocprof,
     /// The JSON of NCCL's Inspector.
     NcclInspector,
+    /// What SGLang and Dynamo record of each forward pass.
+    ForwardPassMetrics,
     /// The output of ggml's Vulkan backend.
     VkPerfLogger,
     /// Folded stacks.
@@ -129,6 +131,7 @@ impl ImportFormat {
             Self::Nsight => Format::Nsight,
             Self::Rocprof => Format::Rocprof,
             Self::NcclInspector => Format::NcclInspector,
+            Self::ForwardPassMetrics => Format::ForwardPassMetrics,
             Self::VkPerfLogger => Format::VkPerfLogger,
             Self::Folded => Format::Folded,
         })

@@ -61,6 +61,7 @@ fn each_file_becomes_a_run_that_every_command_reads() {
         ("pytorch.json", &["--prefill", "prefill", "--decode", "dec*[1..]"]),
         ("pytorch-stack.json", &["--decode", "decode"]),
         ("kineto-gpu.json", &[]),
+        ("forward-pass-metrics.jsonl", &[]),
         ("vk-perf-logger.txt", &[]),
         ("stacks.folded", &["--unit", "us"]),
         ("stacks.folded", &["--unit", "samples"]),

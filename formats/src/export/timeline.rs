@@ -864,7 +864,13 @@ pub(super) fn name_of(profile: &Profile, index: u16) -> Option<&str> {
 /// zeros stand for them.
 #[must_use]
 pub fn has_begins(profile: &Profile) -> bool {
-    let untold = [Format::LlamaBench, Format::NcclInspector, Format::VkPerfLogger, Format::Folded];
+    let untold = [
+        Format::LlamaBench,
+        Format::NcclInspector,
+        Format::ForwardPassMetrics,
+        Format::VkPerfLogger,
+        Format::Folded,
+    ];
     let of = profile.imported.as_ref();
     of.is_none_or(|of| untold.iter().all(|format| format.name() != of.format))
 }

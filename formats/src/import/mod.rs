@@ -8,9 +8,11 @@ mod chrome;
 mod decimal;
 mod file;
 mod folded;
+mod forward_pass;
 mod jax;
 mod kineto;
 mod limits;
+mod lines;
 mod llama_bench;
 mod nccl_inspector;
 mod other;
@@ -59,6 +61,7 @@ pub fn format_of(text: &str) -> Option<Format> {
             (nccl_inspector::KEY, Format::NcclInspector),
             ("\"samples_ns\"", Format::LlamaBench),
             ("\"ph\"", Format::Chrome),
+            (forward_pass::KEY, Format::ForwardPassMetrics),
         ]
         .into_iter()
         .find_map(|(key, format)| start.contains(key).then_some(format));
@@ -145,6 +148,7 @@ pub fn read(
         )),
         Format::Rocprof => rocprof::read(text, &at, options),
         Format::NcclInspector => nccl_inspector::read(text, &at),
+        Format::ForwardPassMetrics => forward_pass::read(text, &at),
         Format::VkPerfLogger => vk_perf_logger::read(text, &at),
         Format::Folded => folded::read(text, &at, options.unit),
     }?;

@@ -77,7 +77,7 @@ fn of_vllm(name: &str) -> Option<Step> {
         (0, _) => Phase::Decode,
         _ => Phase::Prefill,
     };
-    let told = StepTold { context, generation, is_mixed };
+    let told = StepTold { context, generation, is_mixed, ..StepTold::default() };
     Some(Step::Pass { phase, tokens: prompts.saturating_add(answers), told })
 }
 
@@ -141,7 +141,8 @@ fn of_sglang(step: &str) -> Option<Step> {
         "IDLE" => return Some(Step::Empty),
         _ => return None,
     };
-    let told = StepTold { context, generation, is_mixed: step.starts_with("MIXED") };
+    let is_mixed = step.starts_with("MIXED");
+    let told = StepTold { context, generation, is_mixed, ..StepTold::default() };
     Some(Step::Pass { phase, tokens: tokens.unwrap_or(0), told })
 }
 
@@ -322,7 +323,8 @@ mod tests {
             let computes = |of: [Option<u64>; 5]| of.iter().flatten().any(|&number| number > 0);
             let both = computes(context) && computes(generation);
             let is_mixed = both || name.contains("MIXED");
-            let told = StepTold { context: part(context), generation: part(generation), is_mixed };
+            let (context, generation) = (part(context), part(generation));
+            let told = StepTold { context, generation, is_mixed, ..StepTold::default() };
             assert_eq!(Step::of(name), Some(Step::Pass { phase, tokens, told }), "{name}");
         }
     }

@@ -3,6 +3,7 @@
 pub mod chrome;
 pub mod folded;
 pub mod forged_receipt;
+pub mod forward_pass;
 pub mod gguf;
 #[cfg(unix)]
 pub mod live;

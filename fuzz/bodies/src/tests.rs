@@ -57,9 +57,14 @@ fn the_files_of_any_two_runs_can_be_shown_and_compared_or_are_refused() {
 #[test]
 fn any_file_of_another_program_is_imported_or_refused() {
     replay("fuzz/corpus/folded", 3, with_text(folded::run));
-    for run in
-        [chrome::run, llama_bench::run, nccl_inspector::run, rocprof::run, vk_perf_logger::run]
-    {
+    for run in [
+        chrome::run,
+        forward_pass::run,
+        llama_bench::run,
+        nccl_inspector::run,
+        rocprof::run,
+        vk_perf_logger::run,
+    ] {
         replay("tests/data/import", 4, with_text(run));
     }
 }

@@ -153,15 +153,19 @@ impl Requests {
             let mut does = Vec::new();
             for (&(number, outputs), &[before, after]) in pass.numbers.iter().zip(&pass.sequences) {
                 let tokens = after.saturating_sub(before);
+                let has_all_outputs = tokens > 1 && outputs == Some(tokens);
                 let known = sequences.get(&number).copied().filter(|of| {
-                    // What was drafted and refused is taken out again.
+                    // What was drafted and refused is taken out again. A cache that can't do that, as a recurrent model's,
+                    // goes back to before the pass, and what was accepted is computed once more.
                     let is_drafted = of.kind == PartKind::Decode && of.tokens > 1;
-                    before == of.after
-                        || is_drafted && before < of.after && of.after - before < of.tokens
+                    let back = of.after.checked_sub(before);
+                    let is_taken_out = |back: u32| {
+                        back < of.tokens || back == of.tokens && has_all_outputs
+                    };
+                    back == Some(0) || is_drafted && back.is_some_and(is_taken_out)
                 });
                 // Of what was drafted, each token has an output; of a prompt, the last one.
                 let is_answer = tokens == 1 && outputs != Some(0) || outputs == Some(tokens);
-                let has_all_outputs = tokens > 1 && outputs == Some(tokens);
                 let (turn, kind) = match known {
                     Some(of) if of.has_all_outputs && has_all_outputs => {
                         (Some(of.turn), PartKind::Prompt)
@@ -771,5 +775,88 @@ mod tests {
                 "{slots} slots"
             );
         }
+    }
+
+    /// One request with a prompt of ten tokens. A draft model guesses three tokens for each pass, of which so many are right.
+    /// Either the others are taken out of the cache, or it goes back to before the pass and what was right is computed again.
+    fn speculated(right: &[u32], goes_back: bool) -> (Recorded, Vec<Pass>) {
+        let mut passes: Vec<Pass> = Vec::new();
+        let mut sent: Vec<SentPiece> = Vec::new();
+        let mut add = |[before, after]: [u32; 2], outputs, made: u64| {
+            let begin = 2_000_000 + 1_000_000 * passes.len() as u64;
+            let (end, sequences) = (begin + 500_000, vec![[before, after]]);
+            let numbers = vec![(0, Some(outputs))];
+            let pass = Pass { begin, end, is_decode: true, ..Pass::default() };
+            passes.push(Pass { sequences, numbers, ..pass });
+            // Each token leaves by itself.
+            sent.extend((0..made).map(|nth| SentPiece {
+                begin: end + 1_000 * (nth + 1),
+                end: end + 1_000 * (nth + 1) + 10,
+                bytes: 1,
+                tokens: [None; 2],
+                what: Sent { pieces: 1, ..Sent::default() },
+            }));
+        };
+        add([0, 10], 1, 1);
+        let mut at = 10;
+        for &right in right {
+            if goes_back && right < 3 {
+                add([at, at + 4], 4, 0);
+                add([at, at + right + 2], right + 2, u64::from(right) + 2);
+                at += right + 2;
+            } else {
+                add([at, at + 4], 4, u64::from(right) + 1);
+                at += right + 1;
+            }
+        }
+        let n = sent.len() as u32;
+        let (last, path) = (sent.last().map_or(0, |of| of.end), "/v1/completions".to_owned());
+        let what = Sent { is_last: true, ..Sent::default() };
+        let tokens = [Some(10), Some(n)];
+        sent.push(SentPiece { begin: last + 1_000, end: last + 1_010, bytes: 1, tokens, what });
+        let tokenized = vec![10];
+        let asked = Asked { read: 1_000_000, path, tokenized, sent, ..Asked::default() };
+        (Recorded { asked: [(1, asked)].into(), ..Recorded::default() }, passes)
+    }
+
+    #[test]
+    fn tokens_that_a_draft_model_guessed_are_of_one_request_whether_right_or_not() {
+        for goes_back in [false, true] {
+            let (recorded, passes) = speculated(&[3, 0, 2, 1, 3, 0, 0], goes_back);
+            let requests = Requests::of(&recorded, passes.iter().map(found), |count| count);
+            assert_eq!((requests.turns.len(), requests.untied()), (1, 0), "{goes_back}");
+            let told = requests.all(|count| count);
+            let [of] = &told[..] else { panic!("{told:?}") };
+            assert_eq!(of.admitted_ns, Some(passes[0].begin));
+            // A pass with several right ones has as many tokens, and time per token is by tokens, not by passes.
+            let of_passes = if goes_back { [4, 2, 4, 3, 4, 2, 2] } else { [4, 1, 3, 2, 4, 1, 1] };
+            let tokens = 1 + of_passes.iter().sum::<usize>();
+            assert_eq!(of.tokens_ns.len(), tokens);
+            let (first, last) = (of.tokens_ns[0], of.tokens_ns[tokens - 1]);
+            assert_eq!(of.mean_token_ns(), Some((last - first) / (tokens as u64 - 1)));
+            let parts_of = requests.parts(&[0]);
+            for (nth, pass) in passes.iter().enumerate() {
+                let [before, after] = pass.sequences[0];
+                let kind = if nth == 0 { PartKind::Prompt } else { PartKind::Decode };
+                let (tokens, position) = (u64::from(after - before), u64::from(before));
+                let part = Part { request: 0, kind, tokens, position, cached: 0 };
+                assert_eq!(parts_of(&found(pass)), [part], "{goes_back}, pass {nth}");
+            }
+        }
+    }
+
+    /// Its prompt ends with a token behind the place to which the cache would go back.
+    #[test]
+    fn the_next_request_of_a_slot_is_not_taken_for_a_draft_that_is_computed_again() {
+        let (mut recorded, mut passes) = speculated(&[3], false);
+        let begin = 9_000_000;
+        let (sequences, numbers) = (vec![[10, 11]], vec![(0, Some(1))]);
+        let pass = Pass { begin, end: begin + 1, is_decode: true, ..Pass::default() };
+        passes.push(Pass { sequences, numbers, ..pass });
+        let path = "/v1/completions".to_owned();
+        let asked = Asked { read: 8_000_000, path, tokenized: vec![11], ..Asked::default() };
+        recorded.asked.insert(2, asked);
+        let requests = Requests::of(&recorded, passes.iter().map(found), |count| count);
+        assert_eq!(requests.turns.len(), 2);
     }
 }

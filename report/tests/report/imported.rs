@@ -21,6 +21,7 @@ fn what_an_imported_file_does_not_tell_is_no_zero() {
         ("llama-bench.json", Format::LlamaBench, Options::default()),
         ("candle.json", Format::Chrome, passes),
         ("vk-perf-logger.txt", Format::VkPerfLogger, Options::default()),
+        ("forward-pass-metrics.jsonl", Format::ForwardPassMetrics, Options::default()),
         ("stacks.folded", Format::Folded, microseconds),
     ] {
         let profile = read(&data(file), file.as_ref(), format, &options).expect("it is read");

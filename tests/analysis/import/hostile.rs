@@ -11,7 +11,7 @@ use brickscope_testing::gpu_trace::{Calls, Net, Recording};
 use proptest::prelude::*;
 
 use super::pytorch::GPU;
-use super::{CANDLE, FOLDED, LLAMA_BENCH, NCCL, TORCH, VULKAN, jax, rocprof};
+use super::{CANDLE, FOLDED, FORWARD_PASSES, LLAMA_BENCH, NCCL, TORCH, VULKAN, jax, rocprof};
 
 /// Steps of graphs, with kernels on two streams.
 static GRAPHS: LazyLock<String> =
@@ -77,6 +77,7 @@ fn changed() -> impl Strategy<Value = (String, Format)> {
         (rocprof::JSON, Format::Rocprof),
         (rocprof::CSV, Format::Rocprof),
         (NCCL, Format::NcclInspector),
+        (FORWARD_PASSES, Format::ForwardPassMetrics),
         (VULKAN, Format::VkPerfLogger),
         (FOLDED, Format::Folded),
     ]);
@@ -281,7 +282,13 @@ proptest! {
 #[test]
 fn deep_and_odd_files_are_no_trouble() {
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-    for format in [Format::Chrome, Format::LlamaBench, Format::Rocprof, Format::NcclInspector] {
+    for format in [
+        Format::Chrome,
+        Format::LlamaBench,
+        Format::Rocprof,
+        Format::NcclInspector,
+        Format::ForwardPassMetrics,
+    ] {
         holds(&deep, format);
     }
     let args = format!(r#"[{{"ph":"X","ts":1,"dur":2,"name":"a","args":{deep}}}]"#);

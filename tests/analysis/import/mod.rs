@@ -8,6 +8,7 @@ mod device_graph;
 mod devices;
 mod experts;
 mod file;
+mod forward_pass;
 mod hostile;
 mod jax;
 mod kernel_names;
@@ -32,6 +33,7 @@ const LLAMA_BENCH: &str = include_str!("../../data/import/llama-bench.json");
 const CANDLE: &str = include_str!("../../data/import/candle.json");
 const TORCH: &str = include_str!("../../data/import/torch.json");
 const NCCL: &str = include_str!("../../data/import/nccl-inspector.log");
+const FORWARD_PASSES: &str = include_str!("../../data/import/forward-pass-metrics.jsonl");
 const VULKAN: &str = include_str!("../../data/import/vk-perf-logger.txt");
 const FOLDED: &str = include_str!("../../data/import/stacks.folded");
 
@@ -70,6 +72,7 @@ fn each_format_is_told_from_the_others() {
         (CANDLE, Some(Format::Chrome)),
         (TORCH, Some(Format::Chrome)),
         (NCCL, Some(Format::NcclInspector)),
+        (FORWARD_PASSES, Some(Format::ForwardPassMetrics)),
         (VULKAN, Some(Format::VkPerfLogger)),
         (FOLDED, Some(Format::Folded)),
         ("", None),

@@ -38,8 +38,8 @@ pub(super) fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
         }
         notes.extend(lines);
     }
-    let mixed = imported::mixed(profile);
-    notes.extend(mixed.map(|text| Piece { text, tone: Tone::Plain }));
+    let of_steps = imported::mixed(profile).into_iter().chain(imported::waiting(profile));
+    notes.extend(of_steps.map(|text| Piece { text, tone: Tone::Plain }));
     // First, since it says what the figures are.
     let serialised = device::serialised_notes(profile).into_iter();
     notes.splice(..0, serialised.map(|text| Piece { text, tone: Tone::Plain }));

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::import::decimal::micros_as_nanos;
+use crate::import::lines;
 use crate::import::ranks::MOST_COLLECTIVES;
 use crate::import::values::words;
 
@@ -136,31 +137,11 @@ pub(super) fn told(text: &str) -> Told {
     let mut told = Told::default();
     let mut numbers = Numbers::default();
     let mut before = Around::default();
-    let mut rest = text;
-    loop {
-        let mut records = serde_json::Deserializer::from_str(rest).into_iter::<Record<'_>>();
-        let mut is_odd = false;
-        for record in records.by_ref() {
-            match record {
-                Ok(record) => note(&record, &mut before, &mut numbers, &mut told),
-                Err(_) => {
-                    is_odd = true;
-                    break;
-                }
-            }
-        }
-        if !is_odd {
-            return told;
-        }
-        told.odd += 1;
-        // The end of the last one that was read.
-        let at = records.byte_offset();
-        let odd = rest.get(at..).unwrap_or("").trim_start();
-        match odd.find("\n{") {
-            Some(line) => rest = odd.get(line + 1..).unwrap_or(""),
-            None => return told,
-        }
-    }
+    let odd = lines::each::<Record<'_>>(text, |record| {
+        note(&record, &mut before, &mut numbers, &mut told);
+    });
+    told.odd = told.odd.saturating_add(odd);
+    told
 }
 
 fn note<'a>(record: &Record<'a>, before: &mut Around<'a>, numbers: &mut Numbers, told: &mut Told) {

@@ -1,0 +1,51 @@
+//! Records of forward passes, as Dynamo writes them: a file made by hand, with what the screens say of it.
+
+use brickscope::Phase;
+use brickscope_analysis::view::{self, Size};
+use brickscope_formats::export::has_begins;
+use brickscope_formats::import::Format;
+
+use super::{FORWARD_PASSES, imported, refused};
+
+#[test]
+fn records_are_passes_and_what_they_lack_is_said() {
+    let profile = imported(FORWARD_PASSES, Format::ForwardPassMetrics);
+    let of = |phase| profile.phase(phase).map(|of| (of.passes, of.wall_ns, of.tokens));
+    // Of the second prefill pass nobody told how many tokens its answer got.
+    assert_eq!(of(Phase::Prefill), Some((2, 41_250_132 + 50_500_000, 0)));
+    assert_eq!(of(Phase::Decode), Some((2, 12_500_000 + 13_100_000, 0)));
+    assert!(!has_begins(&profile));
+    let left_out = &profile.imported.as_ref().expect("it is imported").left_out;
+    // One that breaks off, and one of an idle server.
+    assert_eq!(left_out.iter().map(|(_, n)| *n).collect::<Vec<_>>(), [1, 1], "{left_out:?}");
+    let said = view::import_in_words(&profile);
+    assert_eq!(
+        said,
+        [
+            "1 of 2 prefill passes also generated: how many tokens of prompts and of answers isn't \
+             told",
+            "requests waited for a place in 3 of 4 passes, at most 2 at once; in 1 some of them \
+             had been preempted",
+        ]
+    );
+}
+
+#[test]
+fn screens_without_requests_say_why() {
+    let profile = imported(FORWARD_PASSES, Format::ForwardPassMetrics);
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = one_line(&view::requests(&profile));
+    assert_eq!(
+        said,
+        "This run has no requests: a record counts those of a pass and doesn't name them, so \
+         nobody knows when one came and got tokens."
+    );
+    let screen = view::summary(&profile, Size::default(), None).to_string();
+    let doubt = "of SGLang, a time may be that of several passes";
+    assert!(one_line(&screen).contains(doubt), "{screen}");
+    assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
+    let report = one_line(&view::report(&profile));
+    assert!(report.contains("1 record between those that are there"), "{report}");
+    let said = refused("{}", Format::ForwardPassMetrics, &super::Options::default());
+    assert!(said.contains("has no record of a forward pass: 1 broken"), "{said}");
+}
