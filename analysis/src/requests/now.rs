@@ -24,7 +24,7 @@ pub struct Now {
     pub left_out: u64,
     /// How long they took: [`times`], as `brickscope requests` has them of the run.
     pub times: [Times; 4],
-    /// How many go on, and how many have ended.
+    /// How many go on.
     pub going_on: u64,
     /// How many have ended.
     pub ended: u64,
@@ -131,7 +131,8 @@ fn parts_of(profile: &Profile) -> Vec<OfParts> {
         let Some(known) = all.get_mut(of.part.request as usize) else { continue };
         match of.part.kind {
             PartKind::Prompt => {
-                known.prompt = known.prompt.max(Some(of.part.position.saturating_add(of.part.tokens)));
+                let so_far = of.part.position.saturating_add(of.part.tokens);
+                known.prompt = known.prompt.max(Some(so_far));
             }
             PartKind::Decode => known.has_decoded = true,
         }
