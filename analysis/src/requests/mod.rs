@@ -36,9 +36,7 @@ pub use self::slow::{Neighbour, Slow};
 pub use self::times::{Times, percentile, times};
 
 /// What the server did in a piece of an interval.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Piece {
     /// The engine did not have the request yet: it was read, and its text made tokens.

@@ -109,7 +109,8 @@ impl Now {
         ended.sort_by_key(|&nth| Reverse(profile.requests[nth].ended_ns));
         ended.truncate(MOST_ENDED);
         going_on.truncate(MOST_GOING_ON);
-        let rows = Rows { lately, requests: Requests::of(profile), parts: parts_of(profile), at_ns };
+        let (requests, parts) = (Requests::of(profile), parts_of(profile));
+        let rows = Rows { lately, requests, parts, at_ns };
         let listed = going_on.into_iter().chain(ended).map(|nth| rows.row(nth)).collect();
         let [going_on, ended] = counts;
         let times = times(profile);
@@ -194,11 +195,8 @@ mod tests {
     use super::*;
 
     fn lately() -> Lately {
-        let request = |id: &str, arrived_ns| Request {
-            id: id.to_owned(),
-            arrived_ns,
-            ..Request::default()
-        };
+        let request =
+            |id: &str, arrived_ns| Request { id: id.to_owned(), arrived_ns, ..Request::default() };
         let requests = vec![
             Request {
                 tokens_ns: vec![40, 95],

@@ -103,7 +103,7 @@ impl Columns {
             &known(longest.map(|longest| longest.ns)),
         ]);
         let room = self.width.saturating_sub(CELLS + self.name).max(LEAST_PARTS);
-        let parts = longest.map_or(String::new(), |longest| parts(longest, room));
+        let parts = longest.map_or_else(String::new, |longest| parts(longest, room));
         format!(" {name} {cells}  {parts}").trim_end().to_owned()
     }
 }
