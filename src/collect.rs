@@ -84,6 +84,46 @@ pub(crate) fn fill_with_sums(
     profile.latency = Latency::of_sums(&prompts, &tokens);
 }
 
+/// Adds the passes that ended after `since`, and counts those that are missing. Returns up to when no other pass ran, by the
+/// profiler's clock: where one is open, that is when the one before it on its thread had ended.
+pub(crate) fn passes_since(profile: &mut Profile, recorder: &Recorder, since: u64) -> u64 {
+    let end = |pass: &PassRecord| pass.start.saturating_add(pass.wall);
+    let mut until = u64::MAX;
+    // Before the passes are read: one that ends in between is among them.
+    recorder.collect(|log| {
+        if log.in_pass() {
+            let newest = log.fold().newest().pop().or_else(|| log.fold().passes.last().copied());
+            until = until.min(newest.as_ref().map_or(0, end));
+        }
+    });
+    recorder.collect(|log| {
+        let fold = log.fold();
+        let lately = fold.passes.iter().filter(|pass| end(pass) > since);
+        profile.passes.extend(lately.map(|pass| listed(pass, 0)));
+        profile.dropped.passes += fold.oddities.passes_full;
+        profile.dropped.abandoned_passes += fold.oddities.abandoned_passes;
+    });
+    profile.passes.sort_by_key(|pass| (pass.start_ns, pass.serial));
+    until
+}
+
+/// A pass as a profile lists it.
+fn listed(pass: &PassRecord, lane: u32) -> Pass {
+    Pass {
+        serial: pass.serial,
+        phase: pass.phase,
+        lane,
+        tokens: pass.tokens,
+        position: pass.position,
+        start_ns: pass.start,
+        wall_ns: pass.wall,
+        attributed_ns: pass.covered,
+        unattributed_ns: pass.wall.saturating_sub(pass.covered),
+        disturbance: pass.disturbance,
+        is_left_out: false,
+    }
+}
+
 /// The content of one log.
 pub(crate) struct Part<'l> {
     pub(crate) fold: &'l Fold,
@@ -179,22 +219,8 @@ impl<'n> Tables<'n> {
         lanes.sort_by_key(|lane| lane.serial);
         let numbers: HashMap<u32, u32> =
             lanes.iter().zip(0..).map(|(lane, number)| (lane.serial, number)).collect();
-        profile.passes = passes
-            .into_iter()
-            .map(|pass| Pass {
-                serial: pass.serial,
-                phase: pass.phase,
-                lane: numbers.get(&pass.log).copied().unwrap_or_default(),
-                tokens: pass.tokens,
-                position: pass.position,
-                start_ns: pass.start,
-                wall_ns: pass.wall,
-                attributed_ns: pass.covered,
-                unattributed_ns: pass.wall.saturating_sub(pass.covered),
-                disturbance: pass.disturbance,
-                is_left_out: false,
-            })
-            .collect();
+        let lane = |pass: &PassRecord| numbers.get(&pass.log).copied().unwrap_or_default();
+        profile.passes = passes.iter().map(|pass| listed(pass, lane(pass))).collect();
         profile.passes.sort_by_key(|pass| (pass.start_ns, pass.serial));
         let mut points = Points::default();
         for (lane, number) in lanes.into_iter().zip(0..) {

@@ -14,7 +14,7 @@
 //! | folder or file | contents |
 //! |---|---|
 //! | `view/` | text and pictures for people; one file for each: `report.rs`, `comparison.rs`, `roofline_svg.rs` … |
-//! | `requests/` | where the time of a server's requests went, what slow tokens have that others don't, and what prompts of others cost |
+//! | `requests/` | where the time of a server's requests went, what slow tokens have that others don't, what prompts of others cost, and requests of a server that runs |
 //! | `roofline.rs` | how far each brick is from what the machine can do, and what limits it |
 //! | `layers.rs` | layers on devices of another program's trace: what they take, and which one is slow |
 //! | `ranks.rs` | ranks of one job: what they waited for each other in collectives, and for whom |

@@ -20,7 +20,8 @@ pub(crate) fn whole_percent(share: f64) -> String {
 }
 
 /// Three digits and a unit.
-pub(crate) fn time(ns: f64) -> String {
+#[must_use]
+pub fn time(ns: f64) -> String {
     match ns {
         _ if ns < 1e3 => format!("{ns:.0} ns"),
         _ if ns < 1e4 => format!("{:.2} µs", ns / 1e3),

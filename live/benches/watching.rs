@@ -201,7 +201,8 @@ fn parts(profiler: &BrickProfiler) -> Result<(), Box<dyn Error>> {
             // So that all rows differ between frames.
             total.stats.count += seq;
         }
-        Frame { seq, at_ns: profiler.clock().now(), made_ns: 0, last: false, profile, details }
+        let (at_ns, requests) = (profiler.clock().now(), None);
+        Frame { seq, at_ns, made_ns: 0, last: false, profile, details, requests }
     };
     let whole = frame(1, true);
     let mut next = frame(2, false);

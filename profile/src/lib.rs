@@ -105,7 +105,9 @@ pub use crate::machine::{
 };
 pub use crate::name::{Name, NameKind, Route};
 pub use crate::not_finite::{Began, NotFinite};
-pub use crate::profile::{AsProfile, DeviceParts, Profile, ProfileError, RUN_FILE, SCHEMA_VERSION};
+pub use crate::profile::{
+    AsProfile, DeviceParts, Lately, Profile, ProfileError, RUN_FILE, SCHEMA_VERSION,
+};
 pub use crate::ranks::{Collective, CollectiveKind, MatchedBy, OnRank, Rank, Ranks};
 pub use crate::request::{Ending, Part, PartKind, PassPart, Request};
 pub use crate::run::{

@@ -35,7 +35,7 @@ pub struct Run {
     /// What lies between the passes that decode, where another engine ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub between: Option<Between>,
-    /// What else the same process computed: each is a run of its own.
+    /// What else the same process computed, or others that the command started: each is a run of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Beside>,
     /// The tests of a benchmark. The profile is of one repetition of each, or of none.

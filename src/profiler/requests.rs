@@ -1,5 +1,7 @@
 //! Requests of a server: when they came and got tokens, and which passes were for them.
 
+mod lately;
+
 use std::collections::HashSet;
 
 use brickscope_profile::{Ending, Part, PartKind, PassPart, Phase, Profile, Request};

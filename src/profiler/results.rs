@@ -76,7 +76,8 @@ impl BrickProfiler {
     /// run.
     ///
     /// A snapshot has sums, but no single spans and no dependencies. Of the passes it has only the newest of each
-    /// thread, and the newest whose disturbance is known. It has no requests, no graph, no sources of kernels, no checksums and
+    /// thread, and the newest whose disturbance is known. It has no requests (those are
+    /// [`lately`](crate::handles::RequestRecorder::lately)), no graph, no sources of kernels, no checksums and
     /// no digests, and the machine's load is not looked at. With [`sum_layers`](Self::sum_layers) it has bricks by
     /// layer and kernels by brick.
     ///

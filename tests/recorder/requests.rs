@@ -127,6 +127,37 @@ fn parts_of_passes_that_were_abandoned_or_discarded_are_of_none() {
 }
 
 #[test]
+fn the_newest_requests_have_their_passes_and_say_up_to_when_all_are_known() {
+    let (hand, profiler) = profiler();
+    let requests = profiler.requests();
+    assert!(requests.lately().is_none());
+    pass(&profiler, &hand, &[]);
+    let a = requests.arrive("a");
+    pass(&profiler, &hand, &[Part::prompt(a, 5, 0)]);
+    requests.token(a);
+    let lately = requests.lately().expect("there is one");
+    let whole = profiler.profile();
+    assert_eq!(lately.profile.requests, whole.requests);
+    assert_eq!(lately.profile.parts, whole.parts);
+    // The first pass ended before it came.
+    assert_eq!(lately.profile.passes, whole.passes[1..]);
+    assert_eq!((lately.known_ns, lately.left_out), (0..u64::MAX, 0));
+    // The pass that is open began after the one before had ended.
+    let open = profiler.begin_pass_of(&[Part::decode(a, 5)]);
+    hand.advance(3);
+    assert_eq!(requests.lately().map(|lately| lately.known_ns), Some(0..200));
+    profiler.end_pass(open, 1, 5);
+    requests.end(a, Ending::Stop);
+    // Older ones are left out, and passes for them were for somebody.
+    for _ in 0..9_000 {
+        let b = requests.arrive("b");
+        requests.end(b, Ending::Stop);
+    }
+    let lately = requests.lately().expect("there are some");
+    assert_eq!((lately.left_out, lately.profile.requests.len()), (809, 8192));
+}
+
+#[test]
 fn passes_and_requests_that_were_timed_elsewhere_are_like_others() {
     let (hand, profiler) = profiler();
     let begun = profiler.clock().now();

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use brickscope_analysis::findings::Findings;
+use brickscope_analysis::requests::Now;
 use brickscope_analysis::roofline::Roofline;
 use brickscope_profile::{
     Absent, BrickCategory, BrickKernel, Disturbance, Dropped, Latency, LayerBrick, Model, Overhead,
@@ -59,6 +60,8 @@ pub(crate) struct Numbers<'p> {
     pub(crate) roofline: Vec<Known<Roofline>>,
     /// What slows the engine down, over everything that it recorded.
     pub(crate) findings: Known<&'p Findings>,
+    /// The newest requests of a server.
+    pub(crate) requests: Known<&'p Now>,
     pub(crate) kv_cache: Known<KvCache>,
     pub(crate) memory: Known<Memory>,
     pub(crate) activity: Known<&'p Activity>,
@@ -155,6 +158,10 @@ fn find_nulls(value: &Value, path: String, nulls: &mut BTreeSet<String>) {
     }
 }
 
+/// Why there are no requests.
+pub(crate) const NO_REQUESTS: &str =
+    "the engine tells of no requests (docs/requests.md says how it can)";
+
 /// Why a field of the [`Numbers`] can be null.
 fn why_null(field: &str) -> &'static str {
     match field {
@@ -166,6 +173,10 @@ fn why_null(field: &str) -> &'static str {
         "findings.found[].test" => "no command of brickscope tests it",
         "categories[].category" => "it is time outside of bricks, see `rest`",
         "totals[].category" => "it is a kernel",
+        "requests.times[].p50_ns" => "needs 7 times",
+        "requests.times[].p95_ns" => "needs 90 times",
+        "requests.times[].p99_ns" => "needs 459 times",
+        "requests.times[].longest_ns" => "there is none yet",
         "layers[].layer" => "it ran before or after the layers",
         _ => match field.rsplit('.').next().unwrap_or_default() {
             "p50_ns" => "needs 7 spans, and then a frame with percentiles",
@@ -234,6 +245,7 @@ impl<'p> Numbers<'p> {
                 .map(|total| Known(Roofline::of(profile, total.phase)))
                 .collect(),
             findings: Known(findings),
+            requests: Known::or(snapshot.requests.as_ref(), NO_REQUESTS),
             kv_cache: kv_cache(profile),
             memory: Known(memory),
             activity: Known(activity),

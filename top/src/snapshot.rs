@@ -7,6 +7,7 @@ use std::hash::Hash;
 use std::rc::Rc;
 
 use brickscope_analysis::findings::Findings;
+use brickscope_analysis::requests::Now;
 use brickscope_analysis::view;
 use brickscope_live::socket::{Facts, Frame};
 use brickscope_profile::{
@@ -44,6 +45,8 @@ pub(crate) struct Snapshot {
     pub(crate) of_host: Option<Vec<PhaseTotal>>,
     /// Losses and omissions outside of `profile`.
     pub(crate) elsewhere: Vec<String>,
+    /// The engine's requests, if it says that it has any.
+    pub(crate) requests: Option<Now>,
 }
 
 impl Snapshot {
@@ -102,14 +105,23 @@ impl Snapshots {
         } else if let Some(before) = &self.detailed {
             frame.take_details_of(before);
         }
-        let Frame { seq, at_ns, made_ns, last, mut profile, .. } = frame;
+        let Frame { seq, at_ns, made_ns, last, mut profile, requests, .. } = frame;
         self.describe(&mut profile);
         let phases = profile.phases.clone();
         let (profile, device, elsewhere) = where_it_ran(profile);
         let of_host = (device.is_some() && !phases.is_empty()).then_some(phases);
         let is_last = last;
-        let snapshot =
-            Snapshot { seq, at_ns, made_ns, is_last, profile, device, of_host, elsewhere };
+        let snapshot = Snapshot {
+            seq,
+            at_ns,
+            made_ns,
+            is_last,
+            profile,
+            device,
+            of_host,
+            elsewhere,
+            requests,
+        };
         // An engine may discard its recording and start over.
         if self.newest().is_some_and(|before| !goes_on(before, &snapshot)) {
             self.kept.clear();
@@ -431,6 +443,7 @@ mod tests {
             device: of_host.is_some().then(|| "a device".to_owned()),
             of_host,
             elsewhere: Vec::new(),
+            requests: None,
         };
         let wall_ns = |of: Snapshot| of.waited_for(Phase::Decode).map(|total| total.wall_ns);
         assert_eq!(wall_ns(snapshot(None)), Some(1));

@@ -14,6 +14,7 @@ mod again;
 mod cause;
 mod client;
 mod neighbour;
+mod now;
 mod row;
 mod slow;
 mod times;
@@ -22,19 +23,20 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use brickscope_profile::{Part, PartKind, Pass, Profile, Request};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub(crate) use self::cause::KINDS;
 pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub use self::client::{Client, NoClient, Way};
 pub(crate) use self::neighbour::is_distinct;
 pub use self::neighbour::{Cost, Costs, NotKnown, PromptCost, WithoutPrompts};
+pub use self::now::{Longest, Now, RequestNow, Stage};
 pub use self::row::{KnownPieces, Row};
 pub use self::slow::{Neighbour, Slow};
 pub use self::times::{Times, percentile, times};
 
 /// What the server did in a piece of an interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Piece {
     /// The engine did not have the request yet: it was read, and its text made tokens.
@@ -120,7 +122,7 @@ impl Piece {
 }
 
 /// What ends an interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Until {
     /// The first token.

@@ -1,7 +1,8 @@
 //! How long requests took: percentiles, where there are enough requests to tell them.
 
 use brickscope_profile::{Profile, Request};
-use serde::Serialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Requests, Until, rank_of};
 
@@ -21,6 +22,27 @@ pub struct Times {
     pub p99_ns: Option<u64>,
     /// The longest.
     pub longest_ns: Option<u64>,
+}
+
+/// Those of [`times`].
+const NAMES: [&str; 4] = ["first token", "between tokens", "time per token", "whole request"];
+
+impl<'de> Deserialize<'de> for Times {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Read {
+            what: String,
+            of: u64,
+            p50_ns: Option<u64>,
+            p95_ns: Option<u64>,
+            p99_ns: Option<u64>,
+            longest_ns: Option<u64>,
+        }
+        let Read { what, of, p50_ns, p95_ns, p99_ns, longest_ns } = Read::deserialize(from)?;
+        let what = NAMES.into_iter().find(|name| *name == what);
+        let what = what.ok_or_else(|| D::Error::custom("times of something that isn't known"))?;
+        Ok(Self { what, of, p50_ns, p95_ns, p99_ns, longest_ns })
+    }
 }
 
 impl Times {
@@ -63,10 +85,11 @@ pub fn times(profile: &Profile) -> [Times; 4] {
     let all = || profile.requests.iter();
     let answered = all().filter(|of| of.is_answered());
     let whole = answered.filter_map(|of| Some(of.ended_ns?.saturating_sub(of.arrived_ns)));
+    let [first, between, per_token, in_all] = NAMES;
     [
-        Times::of("first token", of(|until| until == Until::FirstToken)),
-        Times::of("between tokens", of(|until| matches!(until, Until::Token(_)))),
-        Times::of("time per token", all().filter_map(Request::mean_token_ns)),
-        Times::of("whole request", whole),
+        Times::of(first, of(|until| until == Until::FirstToken)),
+        Times::of(between, of(|until| matches!(until, Until::Token(_)))),
+        Times::of(per_token, all().filter_map(Request::mean_token_ns)),
+        Times::of(in_all, whole),
     ]
 }

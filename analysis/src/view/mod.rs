@@ -71,7 +71,8 @@ pub use self::machine::{ceilings, machine};
 pub use self::ranks_compared::ranks_compared_in_words;
 pub use self::report::{machine_in_words, report};
 pub use self::requests::{
-    client as requests_of_client, request, requests, requests_in_words, times_of_requests,
+    client as requests_of_client, request, requests, requests_in_words, table_of_times,
+    times_of_requests,
 };
 pub use self::roofline::{memory_readings, roofline};
 pub use self::roofline_svg::roofline_svg;
@@ -82,7 +83,7 @@ pub use self::summary::{
 pub use self::trials::{trials, tried};
 pub use self::versus::{Circumstances, versus, versus_command, versus_json, versus_markdown};
 pub use crate::text::wrap;
-pub use crate::words::quoted;
+pub use crate::words::{quoted, time};
 
 /// What went wrong on the devices of `profile`, one sentence each.
 #[must_use]

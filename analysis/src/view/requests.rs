@@ -102,8 +102,14 @@ fn table<'t>(rows: impl IntoIterator<Item = &'t Times>, width: usize, text: &mut
 /// How long requests took, as a table of at most 80 columns.
 #[must_use]
 pub fn times_of_requests(profile: &Profile) -> String {
+    table_of_times(&times(profile))
+}
+
+/// The same of times that are known.
+#[must_use]
+pub fn table_of_times(times: &[Times; 4]) -> String {
     let mut text = String::new();
-    table(&times(profile), 14, &mut text);
+    table(times, 14, &mut text);
     text
 }
 

@@ -70,8 +70,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) check_overhead: bool,
 
-    /// Record what the command starts, too: its script's programs, a server's workers. Of several processes the report is of the
-    /// one with the most passes. What they leave running keeps the library in its environment.
+    /// Record what the command starts, too: its script's programs, a server's workers. Each process that computes is a run; the
+    /// report is of the one with the most passes. What they leave running keeps the library in its environment.
     #[arg(long)]
     pub(crate) follow: bool,
 
@@ -124,7 +124,7 @@ impl Place {
     }
 }
 
-/// The most runs that are made of a process: a program may have a context for each of its tests.
+/// The most runs that are made of a command: a program may have a context for each of its tests.
 const MOST_RUNS: usize = 64;
 
 /// How often the program is looked at.
@@ -255,7 +255,8 @@ impl To<'_> {
     fn finish(&self, records: &mut Records, ended: &Ended<'_>) -> Result<Result<ExitCode>> {
         let Self { args, place, .. } = self;
         let (recorded, loaded) = records.read()?;
-        let Some((mut recorded, others)) = choose(recorded) else {
+        let mut recorded = by_passes(recorded);
+        let Some(others) = recorded.len().checked_sub(1) else {
             let follows = args.follow || args.recover;
             tell!(
                 "brickscope: {}",
@@ -265,38 +266,13 @@ impl To<'_> {
         };
         if others > 0 && !args.quiet {
             tell!(
-                "note: {} more recorded passes, too; this is the one with the most",
+                "note: {} more recorded passes: each is a run beside this one",
                 count(others as u64, "process")
             );
         }
-        let mut notes = recording::lacks(&recorded);
+        let mut notes: Vec<String> = recorded.iter().flat_map(recording::lacks).collect();
         notes.extend(loaded.said);
-        let files = recording::name_weights(&mut recorded, ended.command, &mut notes);
-        let groups = recording::groups(&recorded);
-        let mut described: Vec<Described> = Vec::new();
-        for nth in 0..groups.len() {
-            let of = Of {
-                recorded: &recorded,
-                groups: &groups,
-                nth,
-                line: ended.command,
-                files: &files,
-                anchor: ended.anchor,
-            };
-            let is_first = described.is_empty();
-            match of.described(&ended.clock, &mut notes, is_first) {
-                Some(_) if described.len() == MOST_RUNS => {
-                    let more = groups.len() - nth;
-                    notes.push(format!(
-                        "{} left out: there are more than {MOST_RUNS}",
-                        count(more as u64, "context")
-                    ));
-                    break;
-                }
-                Some(of) => described.push(of),
-                None => {}
-            }
-        }
+        let mut described = describe(&mut recorded, ended, &mut notes);
         for what in notes.iter().filter(|_| !args.quiet) {
             tell!("note: {}", view::wrap(&printable_text(what), 74).join("\n"));
         }
@@ -444,12 +420,47 @@ fn children_ns() -> Result<u64, Absent> {
     })
 }
 
-/// The process that computed most, and how many others computed anything.
-fn choose(mut all: Vec<Recorded>) -> Option<(Recorded, usize)> {
+/// The processes that computed anything, first the one that did most.
+fn by_passes(mut all: Vec<Recorded>) -> Vec<Recorded> {
     all.retain(|recorded| !recorded.events.is_empty());
-    all.sort_by_key(|recorded| recorded.events.len());
-    let most = all.pop()?;
-    Some((most, all.len()))
+    all.sort_by_key(|recorded| std::cmp::Reverse(recorded.events.len()));
+    all
+}
+
+/// A run of each context of each process: those of the first process first.
+fn describe(all: &mut [Recorded], ended: &Ended<'_>, notes: &mut Vec<String>) -> Vec<Described> {
+    let mut described: Vec<Described> = Vec::new();
+    let mut left_out = 0;
+    for (number, recorded) in all.iter_mut().enumerate() {
+        let files = recording::name_weights(recorded, ended.command, notes);
+        let recorded = &*recorded;
+        let groups = recording::groups(recorded);
+        let process = (number > 0).then_some(recorded.process);
+        for nth in 0..groups.len() {
+            if described.len() == MOST_RUNS {
+                left_out += groups.len() - nth;
+                break;
+            }
+            let of = Of {
+                recorded,
+                groups: &groups,
+                nth,
+                process,
+                line: ended.command,
+                files: &files,
+                anchor: ended.anchor,
+            };
+            let is_first = described.is_empty();
+            described.extend(of.described(&ended.clock, notes, is_first));
+        }
+    }
+    if left_out > 0 {
+        notes.push(format!(
+            "{} left out: there are more than {MOST_RUNS}",
+            count(left_out as u64, "context")
+        ));
+    }
+    described
 }
 
 /// Runs the program to its end. Ctrl-C is the program's: it ends it, or does whatever the program does then.

@@ -20,6 +20,8 @@ pub(crate) struct Of<'r> {
     pub(crate) groups: &'r [Group],
     /// The one that is meant.
     pub(crate) nth: usize,
+    /// The process, if it is told apart from others by that.
+    pub(crate) process: Option<u32>,
     /// The command line.
     pub(crate) line: &'r [OsString],
     /// The models that graphs have weights of, where their file was read for names.
@@ -64,9 +66,13 @@ impl Of<'_> {
         let Replayed { mut profile, threads, has_untimed, is_llama, turns, .. } = replayed;
         let path = self.model_of(group).filter(|_| is_llama);
         let file = path.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
-        let name = group.name(self.groups, file.as_deref());
+        let mut name = group.name(self.groups, file.as_deref());
+        if let Some(process) = self.process {
+            name += &format!(" in process {process}");
+        }
         // The first one needs no name, unless it is none.
-        let of = match is_first && !profile.passes.is_empty() || self.groups.len() == 1 {
+        let is_only = self.groups.len() == 1 && self.process.is_none();
+        let of = match is_first && !profile.passes.is_empty() || is_only {
             true => String::new(),
             false => format!(" of {name}"),
         };

@@ -103,6 +103,10 @@ pub(crate) fn programs() -> &'static Path {
             cc.args(flags).args(["-L", &serves, &rpath, "-lllama", "-pthread"]);
             assert!(cc.status().expect("cc").success(), "{cc:?}");
         }
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/serve/parent.c");
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-Wall", "-Werror", source, "-o"]).arg(format!("{serves}/parent"));
+        assert!(cc.status().expect("cc").success(), "{cc:?}");
         let whole = ["-DPROGRAM", "-DWHOLE", "-DBASE", "-DCPU", "-DLLAMA", "-ldl"];
         compile("whole", &whole);
         dir
@@ -144,7 +148,7 @@ pub(crate) fn command(
     command_of(&[], program, args, environment)
 }
 
-fn command_of(
+pub(crate) fn command_of(
     options: &[&str],
     program: &str,
     args: &[&str],
@@ -845,6 +849,8 @@ fn a_process_that_becomes_another_program_is_recorded_in_both() {
     assert_eq!(ran.stdout(), "generated\ngenerated\n");
     assert_eq!(ran.profile().passes.len(), 22);
     assert!(ran.stderr().contains("1 process more recorded passes"), "{}", ran.stderr());
+    let other = Profile::load(&ran.run.join("context-2/profile.json")).expect("it is there");
+    assert_eq!(other.passes.len(), 22);
 }
 
 #[test]

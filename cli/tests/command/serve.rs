@@ -234,6 +234,51 @@ fn is_as_it_says(server: &str) {
     assert!(text.starts_with("requests  12: cancelled 1, error 1, length 10\n"), "{text}");
 }
 
+/// As Ollama does, which passes what it is asked on to children.
+#[test]
+fn each_server_that_a_parent_starts_and_passes_requests_on_to_is_a_run() {
+    let server = run::programs().join("serves/server");
+    let words = [server.to_str().expect("a path"), "2", "2"];
+    let asked = [(40, 9), (30, 3), (50, 9), (20, 3)];
+    let answers = |server: &Server| -> Vec<String> {
+        let all = asked.iter().enumerate().map(|(n, (prompt, tokens))| {
+            let body = post(&format!("cmpl-{n} {prompt} {tokens} 0 1"));
+            ask(&mut server.connect(), &[&body], STREAM_ENDS)
+        });
+        all.collect()
+    };
+    let (command, run, _dir) = run::command_of(&["--follow"], "serves/parent", &words, &[]);
+    let parent = Server::begin(command);
+    let recorded = answers(&parent);
+    parent.end();
+    let mut alone = Command::new(run::programs().join("serves/parent"));
+    alone.args(words);
+    let parent = Server::begin(alone);
+    assert_eq!(answers(&parent), recorded, "answers are those that it gives alone");
+    parent.end();
+
+    // The one that computed most, and the other one. What came to the parent is a request of neither.
+    let of = |folder: &str| Profile::load(&run.join(folder)).expect("it was recorded");
+    let (first, second) = (of("profile.json"), of("context-2/profile.json"));
+    for (profile, ids) in [(&first, ["cmpl-0", "cmpl-2"]), (&second, ["cmpl-1", "cmpl-3"])] {
+        assert_eq!(profile.check(), Ok(()));
+        assert_eq!(profile.requests.len(), 2, "{:?}", profile.requests);
+        for id in ids {
+            let (nth, of) = named(profile, id);
+            let tokens = if profile.requests[0].id == "cmpl-0" { 9 } else { 3 };
+            assert_eq!((of.tokens_ns.len(), of.ending), (tokens, Some(Ending::Length)), "{id}");
+            let own = profile.parts.iter().filter(|part| part.part.request == nth);
+            assert!(own.count() > 0, "{id} is tied to its passes");
+        }
+    }
+    assert_ne!(first.process, second.process);
+    let told = first.run.map(|run| run.beside).unwrap_or_default();
+    let [beside] = &told[..] else { panic!("{told:?}") };
+    let process = second.process.expect("it is known");
+    assert!(beside.name.ends_with(&format!(" in process {process}")), "{}", beside.name);
+    assert_eq!(beside.folder, "context-2");
+}
+
 #[test]
 fn who_breaks_off_or_sends_nonsense_harms_nobody() {
     let (command, run, _dir) = run::command("serves/server", &["8"], &[]);

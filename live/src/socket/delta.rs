@@ -7,6 +7,7 @@ use brickscope::{
     LayerBrick, Observed, Pass, Percentiles, PhaseTotal, Profile, ThreadShare, TileBalance,
     TileStats, TileThread, Total,
 };
+use brickscope_analysis::requests::Now;
 use serde::{Deserialize, Serialize};
 
 use super::Frame;
@@ -37,24 +38,29 @@ pub struct Delta {
     pub details: Option<Details>,
 }
 
-/// The changed rows of tables that only frames with details have.
+/// What has changed of that which only frames with details have.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Details {
     /// Of `layers`: index, `count`, `total_ns`, `exclusive_ns`.
     pub layers: Vec<[u64; 4]>,
     /// Of `brick_kernels`: index, `count`, `total_ns`.
     pub brick_kernels: Vec<[u64; 3]>,
+    /// The requests, whole, if anything of them has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Now>,
 }
 
 impl Details {
-    /// `None` if the rows don't describe the same things in the same order.
-    fn between(base: &Profile, now: &Profile) -> Option<Self> {
-        let (before, after) = (&base.layers, &now.layers);
-        let (inside_before, inside) = (&base.brick_kernels, &now.brick_kernels);
-        if before.len() != after.len() || inside_before.len() != inside.len() {
+    /// `None` if the rows don't describe the same things in the same order, or if there are no requests any more.
+    fn between(base: &Frame, now: &Frame) -> Option<Self> {
+        let (before, after) = (&base.profile.layers, &now.profile.layers);
+        let (inside_before, inside) = (&base.profile.brick_kernels, &now.profile.brick_kernels);
+        let is_emptied = base.requests.is_some() && now.requests.is_none();
+        if before.len() != after.len() || inside_before.len() != inside.len() || is_emptied {
             return None;
         }
-        let mut details = Self::default();
+        let requests = now.requests.clone().filter(|now| base.requests.as_ref() != Some(now));
+        let mut details = Self { requests, ..Self::default() };
         for (place, (a, b)) in (0..).zip(before.iter().zip(after)) {
             if (a.phase, a.layer, &a.name) != (b.phase, b.layer, &b.name) {
                 return None;
@@ -212,7 +218,7 @@ impl Delta {
     pub fn between(base: &Frame, mut now: Frame) -> Result<Self, Box<Frame>> {
         let parts = || {
             let details = match now.details {
-                true => Some(Details::between(&base.profile, &now.profile)?),
+                true => Some(Details::between(base, &now)?),
                 false => None,
             };
             let (totals, device_totals) = rows_between(&base.profile, &now.profile, now.details)?;
@@ -251,8 +257,12 @@ impl Delta {
         profile.overhead.spans = spans;
         profile.totals.clone_from(&base.profile.totals);
         let has_details = details.is_some();
+        let mut requests = None;
         match details {
-            Some(details) => details.onto(&base.profile, &mut profile)?,
+            Some(mut details) => {
+                requests = details.requests.take().or_else(|| base.requests.clone());
+                details.onto(&base.profile, &mut profile)?;
+            }
             None => profile.totals.iter_mut().for_each(forget_details),
         }
         for row in totals {
@@ -270,7 +280,8 @@ impl Delta {
             let stream = device.and_then(|device| device.streams.get_mut(stream as usize));
             row.onto(&mut stream.ok_or("a row of a stream that doesn't exist")?.totals)?;
         }
-        Ok(Frame { seq, at_ns, made_ns, last: false, profile, details: has_details })
+        let details = has_details;
+        Ok(Frame { seq, at_ns, made_ns, last: false, profile, details, requests })
     }
 }
 
@@ -385,7 +396,9 @@ fn rows(
 
 #[cfg(test)]
 mod tests {
-    use brickscope::{BrickProfiler, Histogram, MockClock, Phase, SimulatedDevice, StreamId, Work};
+    use brickscope::{
+        BrickProfiler, Ending, Histogram, MockClock, Part, Phase, SimulatedDevice, StreamId, Work,
+    };
     use proptest::prelude::*;
 
     use super::*;
@@ -398,6 +411,10 @@ mod tests {
         /// The same on the device, in a pass.
         Launch(u8, u16),
         Pass(bool),
+        /// Of the request that came last, one that comes, gets a token with its pass, or ends.
+        Comes,
+        Token,
+        Ends,
         Room(u64),
         Forget,
         /// The snapshot of the next frame has details.
@@ -409,6 +426,9 @@ mod tests {
             8 => (0_u8..5, any::<u32>()).prop_map(|(name, ns)| Step::Brick(name, ns)),
             4 => (0_u8..3, any::<u16>()).prop_map(|(name, ns)| Step::Launch(name, ns)),
             4 => any::<bool>().prop_map(Step::Pass),
+            2 => Just(Step::Comes),
+            4 => Just(Step::Token),
+            1 => Just(Step::Ends),
             1 => any::<u64>().prop_map(Step::Room),
             1 => Just(Step::Forget),
             2 => Just(Step::Details),
@@ -426,7 +446,9 @@ mod tests {
         {
             total.stats.histogram = Histogram::default();
         }
-        Frame { seq, at_ns: seq * 7, made_ns: seq, last: false, profile, details }
+        let lately = if details { profiler.requests().lately() } else { None };
+        let requests = lately.map(|lately| Now::of(&lately, seq * 7));
+        Frame { seq, at_ns: seq * 7, made_ns: seq, last: false, profile, details, requests }
     }
 
     fn read_back<T: Serialize + serde::de::DeserializeOwned>(value: &T) -> T {
@@ -447,6 +469,7 @@ mod tests {
             profiler.sum_layers(true);
             let mut whole: Option<Frame> = None;
             let mut differences = 0;
+            let mut newest = None;
             for (seq, steps) in (1..).zip(&rounds) {
                 let mut details = false;
                 for &step in steps {
@@ -475,6 +498,20 @@ mod tests {
                             let pass = profiler.begin_pass(phase);
                             profiler.stop(profiler.start("inside"), 1);
                             profiler.end_pass(pass, 1, seq);
+                        }
+                        Step::Comes => newest = Some(profiler.requests().arrive("a request")),
+                        Step::Token => {
+                            if let Some(newest) = newest {
+                                let pass = profiler.begin_pass_of(&[Part::decode(newest, seq)]);
+                                device.host_works(seq);
+                                profiler.end_pass(pass, 1, seq);
+                                profiler.requests().token(newest);
+                            }
+                        }
+                        Step::Ends => {
+                            if let Some(newest) = newest {
+                                profiler.requests().end(newest, Ending::Stop);
+                            }
                         }
                         Step::Room(tokens) => profiler.set_kv_cache_tokens(tokens),
                         Step::Forget => profiler.reset(),
@@ -552,6 +589,34 @@ mod tests {
             far.onto(&whole).expect_err("no such device"),
             "a row of a stream that doesn't exist"
         );
+    }
+
+    #[test]
+    fn requests_are_in_a_difference_once_they_have_changed() {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        let a = profiler.requests().arrive("a");
+        let whole = frame(&profiler, 1, true);
+        assert_eq!(whole.requests.as_ref().map(|now| now.going_on), Some(1));
+        let same = Frame { seq: 2, ..whole.clone() };
+        let delta = Delta::between(&whole, same.clone()).expect("nothing changed");
+        assert_eq!(delta.details.as_ref().map(|details| &details.requests), Some(&None));
+        assert_eq!(read_back(&delta).onto(&whole), Ok(same));
+        hand.advance(5);
+        profiler.requests().token(a);
+        let now = frame(&profiler, 3, true);
+        let delta = Delta::between(&whole, now.clone()).expect("only numbers");
+        assert_eq!(read_back(&delta).onto(&whole), Ok(now));
+        // A frame without details has none, and takes those of the one before.
+        let mut bare = frame(&profiler, 4, false);
+        let delta = Delta::between(&whole, bare.clone()).expect("only numbers");
+        assert_eq!(read_back(&delta).onto(&whole).map(|frame| frame.requests), Ok(None));
+        bare.take_details_of(&whole);
+        assert_eq!(bare.requests, whole.requests);
+        // Nor can a difference say that there are none any more.
+        let none = Frame { requests: None, ..whole.clone() };
+        assert!(Delta::between(&whole, none).is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use brickscope::{
     Absent, Ceilings, ClockInfo, Machine, Model, Profile, Run, SCHEMA_VERSION, Total,
 };
+use brickscope_analysis::requests::Now;
 use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_RATE, Delta, FORMAT, LEAST_RATE, MOST_RATE};
@@ -118,6 +119,9 @@ pub struct Frame {
     /// frame still apply: see [`Frame::take_details_of`].
     #[serde(default, alias = "layers")]
     pub details: bool,
+    /// The engine's requests, if it says that it has any: a detail, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Now>,
 }
 
 impl Frame {
@@ -137,6 +141,7 @@ impl Frame {
         own.layers.clone_from(&before.layers);
         own.brick_kernels.clone_from(&before.brick_kernels);
         take_distributions(&mut own.totals, &before.totals);
+        self.requests.clone_from(&before.requests);
     }
 }
 

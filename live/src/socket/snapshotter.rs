@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brickscope::{BrickProfiler, BrickStats, Histogram, Profile, Total};
+use brickscope_analysis::requests::Now;
 
 use super::{Delta, Frame, LiveError, MOST_LINE, Message};
 
@@ -14,6 +15,8 @@ const DETAILS_EVERY: Duration = Duration::from_secs(1);
 /// How often at least a frame is sent whole. The frames between are differences, without the names that make up
 /// most of a frame.
 const WHOLE_EVERY: Duration = Duration::from_secs(5);
+/// Of how much of the time requests are looked at, at most: where there are many, that takes longer.
+const LOOKED_AT_ONE_OF: u32 = 100;
 
 /// The newest frame as lines of JSON: whole, and as a difference for watchers that have the whole one.
 #[derive(Debug, Clone, Default)]
@@ -36,6 +39,9 @@ pub(super) struct Snapshotter {
     last_at: Option<Instant>,
     details_at: Option<Instant>,
     whole_at: Option<Instant>,
+    /// The requests as they were when somebody last looked, and when to look again.
+    requests: Option<Now>,
+    look_at: Option<Instant>,
     is_last: bool,
     /// The newest frame that was sent whole.
     whole: Option<Frame>,
@@ -53,6 +59,7 @@ impl Snapshotter {
         if let Some(profiler) = self.sums.take() {
             profiler.sum_layers(false);
         }
+        (self.requests, self.look_at) = (None, None);
     }
 
     /// The newest frame, made anew if it is older than [`FRESH`]. The `last` frame is made once.
@@ -84,7 +91,8 @@ impl Snapshotter {
         }
         let seq = self.latest.seq + 1;
         let made_ns = u64::try_from(self.made.as_nanos()).unwrap_or(u64::MAX);
-        let frame = Frame { seq, at_ns, made_ns, last, profile, details };
+        let requests = if details { self.requests(profiler, last) } else { None };
+        let frame = Frame { seq, at_ns, made_ns, last, profile, details, requests };
         if is_whole {
             self.whole = None;
             self.whole_at = Some(now);
@@ -100,6 +108,18 @@ impl Snapshotter {
         self.last_at = Some(end);
         self.made += end.duration_since(now);
         self.latest.clone()
+    }
+
+    /// The requests, looked at anew if that is due; always in the last frame.
+    fn requests(&mut self, profiler: &BrickProfiler, last: bool) -> Option<Now> {
+        let begin = Instant::now();
+        if last || self.look_at.is_none_or(|at| begin >= at) {
+            let lately = profiler.requests().lately();
+            self.requests = lately.map(|lately| Now::of(&lately, profiler.clock().now()));
+            let end = Instant::now();
+            self.look_at = Some(end + LOOKED_AT_ONE_OF * end.duration_since(begin));
+        }
+        self.requests.clone()
     }
 
     /// Makes `frame` the latest: as a difference if possible, otherwise whole.

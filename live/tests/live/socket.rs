@@ -72,6 +72,25 @@ fn watch(path: &Path) -> Watch {
     watch.expect("a hello")
 }
 
+#[test]
+fn requests_come_with_details_and_in_the_last_frame() {
+    let judged = first_to_judge(|_| {
+        let mut engine = Engine::start();
+        let mut watch = engine.watch();
+        let newest = frame(&mut watch);
+        assert!(newest.requests.is_none(), "it has said nothing of any");
+        let request = engine.profiler.requests().arrive("chatcmpl-1");
+        engine.hand.advance(7);
+        engine.profiler.requests().token(request);
+        end(&mut engine, &mut watch, newest)
+    });
+    let Some(last) = judged else { return };
+    let now = last.requests.expect("it has one");
+    assert_eq!((now.of, now.going_on, now.left_out), (1, 1, 0));
+    let [one] = &now.listed[..] else { panic!("{now:?}") };
+    assert_eq!((&*one.id, one.last_ns, one.age_ns), ("chatcmpl-1", Some(7), 7));
+}
+
 /// Waits for the next frame.
 fn frame(watch: &mut Watch) -> Frame {
     let begun = Instant::now();

@@ -14,6 +14,7 @@ mod device;
 mod file;
 mod graph;
 mod graph_layers;
+mod lately;
 mod undisturbed;
 
 use std::borrow::Cow;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::device::DeviceParts;
 pub use self::file::{ProfileError, RUN_FILE};
+pub use self::lately::Lately;
 use crate::absent::Absent;
 use crate::brick::{BrickCategory, Phase};
 use crate::checksum::KernelChecksum;

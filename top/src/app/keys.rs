@@ -47,7 +47,7 @@ impl App {
             }
             KeyCode::Tab => self.turn(1),
             KeyCode::BackTab => self.turn(View::ALL.len() - 1),
-            KeyCode::Char(n @ '1'..='5') => self.show(View::ALL[n as usize - '1' as usize]),
+            KeyCode::Char(n @ '1'..='6') => self.show(View::ALL[n as usize - '1' as usize]),
             KeyCode::Char('s') => {
                 let at = Sort::ALL.iter().position(|&sort| sort == self.sort).unwrap_or_default();
                 self.sort = Sort::ALL[(at + 1) % Sort::ALL.len()];
@@ -99,6 +99,7 @@ impl App {
                 self.drilled = row.map(|row| row.name);
             }
             View::Tree => self.fold(None),
+            View::Requests => self.has_ended_ones = !self.has_ended_ones,
             _ => {}
         }
     }
@@ -154,7 +155,7 @@ impl App {
             View::Bricks => self.rows().len(),
             View::Heat => self.heat().map_or(0, |heat| heat.layers.len()),
             View::Tree => self.branches().len(),
-            View::System | View::Findings => self.scrolls.get() + 1,
+            View::System | View::Findings | View::Requests => self.scrolls.get() + 1,
         }
     }
 }

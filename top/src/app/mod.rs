@@ -79,10 +79,12 @@ pub(crate) enum View {
     Tree,
     System,
     Findings,
+    Requests,
 }
 
 impl View {
-    const ALL: [Self; 5] = [Self::Bricks, Self::Heat, Self::Tree, Self::System, Self::Findings];
+    const ALL: [Self; 6] =
+        [Self::Bricks, Self::Heat, Self::Tree, Self::System, Self::Findings, Self::Requests];
 }
 
 /// The sort key of the table of bricks.
@@ -163,6 +165,8 @@ pub struct App {
     /// How far the page that was drawn last scrolls: only drawing knows its lines.
     pub(crate) scrolls: Cell<usize>,
     pub(crate) open: HashSet<Place>,
+    /// Whether requests that have ended are listed.
+    pub(crate) has_ended_ones: bool,
     pub(crate) look: Look,
     /// Whether the user wants to leave.
     pub has_quit: bool,
@@ -196,6 +200,7 @@ impl App {
             column: 0,
             scrolls: Cell::new(0),
             open: HashSet::new(),
+            has_ended_ones: false,
             look,
             has_quit: false,
         }

@@ -5,6 +5,7 @@ mod findings;
 mod head;
 mod heat;
 mod paint;
+mod requests;
 mod system;
 #[cfg(test)]
 mod tests;
@@ -77,8 +78,8 @@ fn lines(app: &App, paint: Paint, width: usize, height: usize) -> Vec<Line<'stat
     } else if let Some(seen) = app.seen() {
         let room = height.saturating_sub(lines.len());
         let head = match app.view {
-            // It has the screen to itself, to be read.
-            View::Findings => Vec::new(),
+            // They have the screen to themselves, to be read.
+            View::Findings | View::Requests => Vec::new(),
             _ => head::lines(app, &seen, paint, width, height),
         };
         let head_room = head.len().min(room.saturating_sub(least));
@@ -100,6 +101,12 @@ fn lines(app: &App, paint: Paint, width: usize, height: usize) -> Vec<Line<'stat
             View::System => scrolled(app, system::lines(app, &seen, paint), room),
             View::Findings => {
                 let (title, page) = findings::page(&seen, paint, width);
+                let mut lines = vec![title];
+                lines.extend(scrolled(app, page, room.saturating_sub(1)));
+                lines
+            }
+            View::Requests => {
+                let (title, page) = requests::page(app, &seen, paint, width);
                 let mut lines = vec![title];
                 lines.extend(scrolled(app, page, room.saturating_sub(1)));
                 lines
@@ -138,10 +145,10 @@ fn screened(mut line: Line<'static>) -> Line<'static> {
 
 const HELP: &[&str] = &[
     "",
-    " Tab, 1-5     bricks, heat map, tree, system, findings",
+    " Tab, 1-6     bricks, heat map, tree, system, findings, requests",
     " f            findings, whole: what slows it down, and how to test it",
     " up, down     select, scroll; also k j, PgUp PgDn, Home End",
-    " Enter        a brick's kernels; in the tree: fold or unfold",
+    " Enter        a brick's kernels; tree: fold, unfold; requests: those that ended",
     " left, right  tree: fold, unfold; heat map: another brick",
     " + -          tree: unfold, fold all layers",
     " s  S         sort by the next column; reverse the order",
@@ -231,6 +238,12 @@ fn footer(app: &App, paint: Paint) -> Line<'static> {
         View::Heat => " Tab:view f:findings arrows:select p:phase w:window ?:help q:quit",
         View::System => " Tab:view f:findings up,down:scroll space:pause ?:help q:quit",
         View::Findings => " f,Esc:back up,down:scroll space:pause ?:help q:quit",
+        View::Requests if app.has_ended_ones => {
+            " Tab:view f:findings Enter:fold up,down:scroll space:pause ?:help q:quit"
+        }
+        View::Requests => {
+            " Tab:view f:findings Enter:ended up,down:scroll space:pause ?:help q:quit"
+        }
     };
     Line::styled(keys, paint.fg(Color::DarkGray))
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use brickscope::{
-    BrickId, BrickProfiler, Ceilings, Grain, HostLaunch, MockClock, Model, Phase, Run,
-    SimulatedDevice, StreamId, Work,
+    BrickId, BrickProfiler, Ceilings, Ending, Grain, HostLaunch, MockClock, Model, Part, Phase,
+    Run, SimulatedDevice, StreamId, Work,
 };
+use brickscope_analysis::requests::Now;
 use brickscope_live::socket::{Facts, Frame, Hello, Message, Messages};
 use brickscope_profile::{Disturbance, Pass};
 use ratatui::Terminal;
@@ -84,7 +85,10 @@ impl Engine {
         self.seq += 1;
         let at_ns = self.profiler.clock().now();
         let profile = self.profiler.snapshot();
-        Frame { seq: self.seq, at_ns, made_ns: 100_000 * self.seq, last, profile, details: true }
+        let lately = self.profiler.requests().lately();
+        let requests = lately.map(|lately| Now::of(&lately, at_ns));
+        let (seq, made_ns) = (self.seq, 100_000 * self.seq);
+        Frame { seq, at_ns, made_ns, last, profile, details: true, requests }
     }
 
     fn hello(&self) -> Hello {
@@ -213,12 +217,75 @@ fn the_screens_of_a_running_engine() {
     insta::assert_snapshot!("help", screen(&app));
 }
 
+/// An engine that serves: of three requests one has ended, one gets tokens and one waits.
+fn serving() -> App {
+    let mut engine = Engine::new();
+    let profiler = Arc::clone(&engine.profiler);
+    let requests = profiler.requests();
+    let pass = |parts: &[Part], ms: u64| {
+        let pass = profiler.begin_pass_of(parts);
+        engine.hand.advance(1_000_000 * ms);
+        profiler.end_pass(pass, parts.iter().map(|part| part.tokens).sum(), 0);
+    };
+    let a = requests.arrive("chatcmpl-a");
+    requests.admit(a);
+    pass(&[Part::prompt(a, 8, 0)], 20);
+    requests.token(a);
+    let b = requests.arrive("chatcmpl-bee\u{1b}[31m");
+    engine.hand.advance(5_000_000);
+    requests.admit(b);
+    pass(&[Part::decode(a, 8), Part::prompt(b, 512, 0)], 80);
+    engine.hand.advance(1_000_000);
+    requests.token(a);
+    requests.token(b);
+    requests.end(a, Ending::Length);
+    let _ = requests.arrive("c");
+    engine.hand.advance(2_000_000);
+    pass(&[Part::decode(b, 512)], 10);
+    requests.token(b);
+    let messages =
+        [Message::Hello(Box::new(engine.hello())), Message::Frame(Box::new(engine.frame(false)))];
+    let mut app = App::new(UNICODE);
+    replay(&mut app, &messages);
+    app
+}
+
+#[test]
+fn the_page_of_requests_has_those_that_go_on_and_how_long_all_take() {
+    let mut app = serving();
+    press(&mut app, "6");
+    insta::assert_snapshot!("requests", screen(&app));
+    insta::assert_snapshot!("requests_wide", text(&app, 120, 40).expect("a screen in memory"));
+    insta::assert_snapshot!("requests_widest", text(&app, 200, 50).expect("a screen in memory"));
+    press(&mut app, "\n");
+    app.look = Look::plain();
+    let ended = screen(&app);
+    assert!(ended.is_ascii(), "{ended}");
+    insta::assert_snapshot!("requests_ascii", ended);
+    press(&mut app, "\n");
+    assert!(screen(&app).contains("\n + 1 ended\n"));
+    // For scripts.
+    let json = app.json().expect("it is data").expect("a frame");
+    let numbers: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(numbers["requests"]["listed"][0]["longest"]["ns"], 86_000_000);
+    assert_eq!(numbers["requests"]["times"][0]["of"], 2);
+}
+
+#[test]
+fn an_engine_without_requests_says_why_there_are_none() {
+    let (_engine, mut app) = running();
+    press(&mut app, "6");
+    let page = screen(&app);
+    let why = " absent: the engine tells of no requests (docs/requests.md says how it can)\n";
+    assert!(page.contains(why), "{page}");
+}
+
 #[test]
 fn the_screens_of_a_terminal_without_unicode_are_ascii() {
     let (_engine, mut app) = running();
     app.look = Look::plain();
     insta::assert_snapshot!("bricks_ascii", screen(&app));
-    for keys in ["2", "3\n", "4", "5", "?"] {
+    for keys in ["2", "3\n", "4", "5", "6", "?"] {
         press(&mut app, keys);
         let shown = text(&app, 120, 40).expect("a screen in memory");
         assert!(shown.is_ascii(), "{shown}");
@@ -482,8 +549,8 @@ fn any_size_will_do_and_hostile_names_are_spelt_out() {
         [Message::Hello(Box::new(engine.hello())), Message::Frame(Box::new(engine.frame(false)))];
     for (width, height) in [(80, 24), (40, 10), (10, 3), (1, 1), (300, 100)] {
         let mut app = App::new(Look { has_colour: true, is_unicode: true });
-        for keys in ["", "?", "x", "\n", "⎋2→→↓", "3+\n↓\n", "4↓", "5↓G", "w", "p", "1", "G", "/z"]
-        {
+        let tabs = ["⎋2→→↓", "3+\n↓\n", "4↓", "5↓G", "6\n↓"];
+        for keys in ["", "?", "x", "\n"].into_iter().chain(tabs).chain(["w", "p", "1", "G", "/z"]) {
             press(&mut app, keys);
             let _ = text(&app, width, height).expect("a screen in memory");
             if keys.is_empty() {
@@ -561,6 +628,7 @@ fn on_a_device(grain: impl Fn(u64) -> Grain) -> App {
         last: true,
         profile: profiler.snapshot(),
         details: true,
+        requests: None,
     };
     let mut app = App::new(UNICODE);
     replay(&mut app, &[Message::Hello(Box::new(hello)), Message::Frame(Box::new(frame))]);
