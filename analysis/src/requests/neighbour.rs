@@ -120,6 +120,8 @@ pub enum NotKnown {
     Disturbed,
     /// The pass had a prompt of its own, too: without a prompt no pass is like it.
     OwnPrompt,
+    /// None of its passes had more tokens of prompts than the wanted ones, or most of that one lies in the time of another token.
+    NoLarger,
     /// None of its passes had prompts of others, or most of that one lies in the time of another token.
     NoPass,
 }
@@ -163,16 +165,9 @@ impl Costs {
     /// Of those that [waited for prompts of others](Cause::Prompts).
     #[must_use]
     pub fn of(without: &WithoutPrompts<'_, '_>, slow: &[Caused]) -> Self {
-        Self::of_each(without, slow)
-    }
-
-    pub(crate) fn of_each<'c>(
-        without: &WithoutPrompts<'_, '_>,
-        slow: impl IntoIterator<Item = &'c Caused>,
-    ) -> Self {
         let mut costs = Self::default();
         let [mut beside, mut left_out] = [HashSet::new(), HashSet::new()];
-        for of in slow.into_iter().filter(|of| of.cause == Cause::Prompts) {
+        for of in slow.iter().filter(|of| of.cause == Cause::Prompts) {
             let (PromptCost { shared, alone_ns }, cited) = without.cost_by(&of.interval);
             beside.extend(cited.passes);
             left_out.extend(cited.left_out);

@@ -132,6 +132,7 @@ impl<'r, 'p> WithoutPrompts<'r, 'p> {
         let alone_ns = interval.of(Piece::OtherPrompts);
         let (shared, cited) = match self.shared(interval) {
             Ok(Some((cost, cited))) => (Some(Ok(cost)), cited),
+            Ok(None) if self.piece.is_some() => (Some(Err(NotKnown::NoLarger)), Cited::default()),
             Ok(None) if alone_ns > 0 => (None, Cited::default()),
             Ok(None) => (Some(Err(NotKnown::NoPass)), Cited::default()),
             Err(why) => (Some(Err(why)), Cited::default()),

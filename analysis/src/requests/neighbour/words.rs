@@ -29,6 +29,7 @@ impl fmt::Display for NotKnown {
             }
             Self::Disturbed => f.write_str("the pass was disturbed, which may cost it time, too"),
             Self::OwnPrompt => f.write_str("its own prompt was in the pass, too"),
+            Self::NoLarger => f.write_str("no pass of its own that had more lies mostly in its time"),
             Self::NoPass => {
                 f.write_str("no pass of its own with prompts of others lies mostly in its time")
             }
@@ -77,7 +78,6 @@ impl Costs {
         let mut said: Vec<String> = Vec::new();
         said.extend(self.predicted(brings, &unsure, &prompts));
         said.extend(self.together());
-        // Tokens of which no pass had more would gain nothing.
         said.extend(self.unknown("what smaller pieces of prompts would bring"));
         said
     }
