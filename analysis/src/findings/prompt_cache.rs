@@ -12,7 +12,7 @@ use crate::words::{many, time};
 
 const RULE: &str = "prompt-cache-off";
 const ADVICE: &str =
-    "let it keep prompts (without --no-cache-prompt of llama-server, --no-enable-prefix-caching of vLLM)";
+    "keep prompts (llama-server: no --no-cache-prompt; vLLM: no --no-enable-prefix-caching)";
 const PLACE: &str = "/requests, /parts and /passes";
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {

@@ -48,9 +48,8 @@ pub(super) fn of_prompts(
         told(finding, slowed, |slowed| Costs::of(&without, &slowed.causes.slow).sentences());
     let Some(piece) = smaller(profile, server, largest) else { return finding };
     let without = WithoutPrompts::of_pieces(requests, piece);
-    let finding = told(finding, slowed, |slowed| {
-        Costs::of(&without, &slowed.causes.slow).of_smaller(piece)
-    });
+    let finding =
+        told(finding, slowed, |slowed| Costs::of(&without, &slowed.causes.slow).of_smaller(piece));
     match server {
         Some(server) => starts(finding, server.with(Flag::PassTokens, piece)),
         None => finding,

@@ -9,7 +9,7 @@ use super::{Beside, Cost, FEWEST, NotKnown, PromptCost};
 use crate::requests::{Interval, OfPass, Piece, Requests};
 
 /// The most that are taken: those nearest to it.
-const MOST: usize = 200;
+pub(super) const MOST: usize = 200;
 /// The tokens of the KV cache that a pass like it reads may differ by one part in this many.
 const NEAR: u64 = 4;
 
