@@ -62,7 +62,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
                 of: causes.slow.iter().filter(|of| of.cause == cause).collect(),
             })
             .collect();
-        if !slowed.is_empty() {
+        if !slowed.is_empty() && !prompts::is_by_chance(&requests, cause, &slowed) {
             findings.found.push(finding(&requests, profile, cause, rule, &slowed));
         }
     }

@@ -148,6 +148,9 @@ pub struct Costs {
     pub not_known: Vec<(NotKnown, u64)>,
     /// The time in passes for prompts alone, of each that has some, in nanoseconds, the shortest first.
     pub alone_ns: Vec<u64>,
+    /// Whether chance explains that these took longer: all passes of the run with such prompts are beyond their intervals as
+    /// rarely as any others, so slow ones happen to have prompts. Then nothing can be told from 0.
+    pub is_by_chance: bool,
 }
 
 /// What prompts cost some tokens together, in nanoseconds: predicted.
@@ -166,9 +169,11 @@ impl Costs {
     #[must_use]
     pub fn of(without: &WithoutPrompts<'_, '_>, slow: &[Caused]) -> Self {
         let mut costs = Self::default();
-        let [mut beside, mut left_out] = [HashSet::new(), HashSet::new()];
+        let [mut chosen, mut beside, mut left_out] =
+            [HashSet::new(), HashSet::new(), HashSet::new()];
         for of in slow.iter().filter(|of| of.cause == Cause::Prompts) {
             let (PromptCost { shared, alone_ns }, cited) = without.cost_by(&of.interval);
+            chosen.extend(cited.of);
             beside.extend(cited.passes);
             left_out.extend(cited.left_out);
             match shared {
@@ -182,6 +187,7 @@ impl Costs {
         costs.alone_ns.sort_unstable();
         costs.beside = beside.len() as u64;
         costs.left_out = left_out.len() as u64;
+        costs.is_by_chance = without.is_by_chance(&chosen);
         costs
     }
 
@@ -199,10 +205,10 @@ impl Costs {
         self.not_known.iter().fold(self.known.len() as u64, |sum, (_, n)| sum.saturating_add(*n))
     }
 
-    /// All of it together. `None` where it isn't known of each, or of none.
+    /// All of it together. `None` where it isn't known of each, or of none, or chance explains it.
     #[must_use]
     pub fn sum(&self) -> Option<Sum> {
-        let is_whole = self.not_known.is_empty() && !self.known.is_empty();
+        let is_whole = self.not_known.is_empty() && !self.known.is_empty() && !self.is_by_chance;
         let sum = |ns: fn(&Cost) -> i64| self.known.iter().map(ns).fold(0, i64::saturating_add);
         is_whole.then(|| Sum {
             cost_ns: sum(|of| of.cost_ns),

@@ -10,7 +10,7 @@ use brickscope_profile::Profile;
 use super::{PLACE, Slowed, most_in_a_pass, names, sorted, starts};
 use crate::findings::Finding;
 use crate::findings::server::{Flag, Server};
-use crate::requests::{Costs, Requests, WithoutPrompts};
+use crate::requests::{Cause, Costs, Requests, WithoutPrompts};
 use crate::words::many;
 
 /// Prompts are cut into pieces of this part of the largest one.
@@ -19,6 +19,15 @@ const SMALLER: u64 = 4;
 const LEAST_PIECE: u64 = 32;
 /// vLLM refuses fewer tokens in a step than requests, of which its default is at most so many.
 const MOST_DEFAULT_SEQUENCES: u64 = 1_024;
+
+/// Whether slow tokens happen to have prompts beside them: passes with such are slow no more often than others.
+pub(super) fn is_by_chance(requests: &Requests<'_>, cause: Cause, slowed: &[Slowed<'_>]) -> bool {
+    if cause != Cause::Prompts {
+        return false;
+    }
+    let without = WithoutPrompts::of(requests);
+    slowed.iter().all(|of| Costs::of(&without, &of.causes.slow).is_by_chance)
+}
 
 /// Whose prompts they were, how large, what they cost, and the server with smaller pieces.
 pub(super) fn of_prompts(

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use brickscope_profile::stats::student;
 use brickscope_profile::{PartKind, Pass};
 
 use super::predict::Expected;
@@ -12,6 +13,10 @@ use crate::requests::{Interval, OfPass, Piece, Requests};
 pub(super) const MOST: usize = 200;
 /// The tokens of the KV cache that a pass like it reads may differ by one part in this many.
 const NEAR: u64 = 4;
+/// With this probability or more, that so many passes took longer than their intervals say is chance.
+const BY_CHANCE: f64 = 0.001;
+/// The most passes with prompts that are looked at for that.
+const MOST_LOOKED_AT: usize = 1_000;
 
 /// The passes of a run that have no prompt, by what they decode: they tell what a pass would have taken without its prompts.
 #[derive(Debug)]
@@ -56,9 +61,10 @@ pub(super) struct Like {
     left_out: Vec<usize>,
 }
 
-/// The passes that something is predicted from, and those that were disturbed and left out.
+/// The passes of which something is predicted, those that it is predicted from, and those that were disturbed and left out.
 #[derive(Debug, Default)]
 pub(super) struct Cited {
+    pub(super) of: HashSet<usize>,
     pub(super) passes: HashSet<usize>,
     pub(super) left_out: HashSet<usize>,
 }
@@ -165,6 +171,7 @@ impl<'r, 'p> WithoutPrompts<'r, 'p> {
                 return Err(NotKnown::OwnPrompt);
             }
             let like = self.like(&all[pass.nth])?;
+            cited.of.insert(pass.nth);
             cited.passes.extend(like.passes);
             cited.left_out.extend(like.left_out);
             let of = Cost::of(all[pass.nth].wall_ns, &like.expected, like.beside);
@@ -172,6 +179,31 @@ impl<'r, 'p> WithoutPrompts<'r, 'p> {
             cost = Some(of.citing(cited.passes.len() as u64, cited.left_out.len() as u64));
         }
         Ok(cost.map(|cost| (cost, cited)))
+    }
+
+    /// Whether chance explains that these passes took so long. They were chosen for that: of many passes a few take longer than
+    /// their intervals say, whatever they do. So all are looked at that have as many tokens of prompts as the larger half of these.
+    pub(super) fn is_by_chance(&self, chosen: &HashSet<usize>) -> bool {
+        let all = &self.requests.profile.passes;
+        let prompts = chosen.iter().map(|&nth| self.does(&all[nth]).prompt);
+        let mut prompts: Vec<u64> = prompts.collect();
+        prompts.sort_unstable();
+        let Some(&least) = prompts.get(prompts.len() / 2) else { return false };
+        let is_such = |pass: &&Pass| {
+            let does = self.does(pass);
+            does.tokens > 0 && does.prompt >= least && does.prompt > self.piece.unwrap_or(0)
+        };
+        let such: Vec<&Pass> = all.iter().filter(is_such).collect();
+        let step = such.len().div_ceil(MOST_LOOKED_AT).max(1);
+        let (mut beyond, mut of, mut chances) = (0_u64, 0_u64, 0.0);
+        for pass in such.into_iter().step_by(step) {
+            let Ok(Like { expected, .. }) = self.like(pass) else { continue };
+            beyond += u64::from(pass.wall_ns as f64 > expected.high_ns);
+            of += 1;
+            chances += expected.outside / 2.0;
+        }
+        // Where each is, none was chosen.
+        beyond < of && student::binomial_at_least(beyond, of, chances / of as f64) >= BY_CHANCE
     }
 
     fn does(&self, pass: &Pass) -> Does {

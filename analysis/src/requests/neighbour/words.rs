@@ -29,7 +29,9 @@ impl fmt::Display for NotKnown {
             }
             Self::Disturbed => f.write_str("the pass was disturbed, which may cost it time, too"),
             Self::OwnPrompt => f.write_str("its own prompt was in the pass, too"),
-            Self::NoLarger => f.write_str("no pass of its own that had more lies mostly in its time"),
+            Self::NoLarger => {
+                f.write_str("no pass of its own that had more lies mostly in its time")
+            }
             Self::NoPass => {
                 f.write_str("no pass of its own with prompts of others lies mostly in its time")
             }
@@ -105,7 +107,11 @@ impl Costs {
             format!(", of which {} can't be told from 0", grouped(unsure as u64))
         };
         // Like costs may each have an interval with 0 in it.
-        let is_distinct = is_distinct(interval) && 2 * unsure <= self.known.len();
+        let are_distinct = is_distinct(interval) && 2 * unsure <= self.known.len();
+        let chance = match are_distinct && self.is_by_chance {
+            true => "; among passes with such prompts, as many are as slow by chance",
+            false => "",
+        };
         let range = format!("{which}; {} {part}{of_these}", from_to(interval));
         let decode = match self.known.iter().map(|cost| cost.by).max() {
             Some(Beside::FewerAndMore) => "as much decode, or both less and more,",
@@ -116,10 +122,10 @@ impl Costs {
             grouped(self.beside),
             without(self.left_out)
         );
-        Some(if is_distinct {
+        Some(if are_distinct && !self.is_by_chance {
             format!("{} ({range}): {by}.", cost(&signed(median as f64)))
         } else {
-            format!("{unsure_of} is not distinguishable from 0 ({range}): {by}.")
+            format!("{unsure_of} is not distinguishable from 0 ({range}): {by}{chance}.")
         })
     }
 
@@ -132,7 +138,7 @@ impl Costs {
                 let cost = signed(sum.cost_ns as f64);
                 Some(format!("Of all {} together: {cost} ({interval}): predicted.", grouped(known)))
             }
-            None if known > 0 => {
+            None if known > 0 && !self.not_known.is_empty() => {
                 let (known, all) = (grouped(known), grouped(all));
                 Some(format!("Known for {known} of {all} of these tokens, so not in sum."))
             }
