@@ -2,6 +2,7 @@
 
 use brickscope_analysis::findings::{Finding, Findings, Waits};
 use brickscope_analysis::view;
+use brickscope_profile::stats::SplitMix64;
 use brickscope_profile::{
     Between, Calls, ClockInfo, Part, Pass, PassPart, Phase, Profile, Request, Run,
 };
@@ -258,4 +259,111 @@ fn what_the_host_did_between_passes_is_named_where_it_was_recorded() {
     assert!(finding.advice.contains("use a simpler grammar"), "{finding:?}");
     let said = "of all time between passes, 500 ms, grammar takes 300 ms";
     assert!(finding.evidence.iter().any(|of| of.text == said), "{finding:?}");
+}
+
+/// A request beside another one, both far on. In every 20 passes one also has a long prompt, which costs 40 ms, and two a piece
+/// of one, which costs 8 ms.
+fn with_pieces() -> Profile {
+    let [command, backend] = LLAMA;
+    let mut made = Made::new(command, backend);
+    let (mine, other) = (made.arrives("mine"), made.arrives("other"));
+    let long = made.arrives("long");
+    for nth in 0..200_u64 {
+        let parts = [Part::decode(mine, 1_000 + nth), Part::decode(other, 1_000 + nth)];
+        let beside = |tokens| [parts[0], parts[1], Part::prompt(long, tokens, 3_000 * nth)];
+        match nth % 20 {
+            5 => made.pass(50 * MS, &beside(2_048)),
+            10 | 15 => made.pass(18 * MS, &beside(400)),
+            _ => made.pass(10 * MS, &parts),
+        }
+        made.now += MS;
+        let now = made.now;
+        made.request(mine).tokens_ns.push(now);
+    }
+    made.profile
+}
+
+#[test]
+fn the_finding_predicts_what_prompts_cost_and_what_smaller_pieces_bring_from_passes_of_the_run() {
+    let profile = with_pieces();
+    assert_eq!(profile.check(), Ok(()));
+    let found = Findings::of(&profile).found;
+    let finding = found.iter().find(|of| of.rule == "prompts-stall-decode").expect("it is slow");
+    let evidence: Vec<&str> = finding.evidence.iter().map(|of| of.text.as_str()).collect();
+    let cost = "A prompt of another in the same pass cost its token 40.0 ms (median of 10; 40.0 ms to 40.0 ms for all): \
+                predicted from 170 passes with as much decode and no prompt";
+    let brings = "With 257 to 512 tokens of prompts, a pass that had more would take 32.0 ms less (median of 10; 32.0 ms \
+                  to 32.0 ms for all): predicted from 20 passes with as much decode and 257 to 512 tokens of prompts";
+    for said in [
+        cost,
+        "Of all 10 together: 400 ms (400 ms to 400 ms): predicted",
+        brings,
+        "Of all 10 together: 320 ms (320 ms to 320 ms): predicted",
+    ] {
+        assert!(evidence.contains(&said), "{said}: {evidence:?}");
+    }
+    // It is the sentence of the other screen.
+    assert!(unwrapped(&view::requests(&profile)).contains(cost));
+    // Where no pass tells it, that is said.
+    let planted = only(&served(LLAMA, |_| Some(Planted::Prompts)));
+    for what in ["what a prompt cost", "what smaller pieces of prompts would bring"] {
+        let said = format!("Of 10, {what} is not known: no pass of this run has as many decode tokens");
+        let has_it = |text: &str| text.starts_with(&said);
+        assert!(planted.evidence.iter().any(|of| has_it(&of.text)), "{planted:?}");
+    }
+}
+
+#[test]
+fn of_a_hundred_runs_in_which_prompts_cost_nothing_none_names_them() {
+    let mut random = SplitMix64(31);
+    let mut uniform = || ((random.bits() >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
+    for run in 0..100 {
+        let [command, backend] = LLAMA;
+        let mut made = Made::new(command, backend);
+        let (mine, other) = (made.arrives("mine"), made.arrives("other"));
+        for nth in 0..200_u64 {
+            let mut parts = vec![Part::decode(mine, 1_000 + nth)];
+            parts.extend((uniform() < 0.2).then(|| Part::prompt(other, 500, 500 * nth)));
+            // Skewed, and one in twenty takes three times as long.
+            let times = if uniform() < 0.05 { 3.0 } else { 1.0 - 0.1 * uniform().ln() };
+            made.pass((10.0 * MS as f64 * times) as u64, &parts);
+            let now = made.now;
+            made.request(mine).tokens_ns.push(now);
+        }
+        assert_eq!(made.profile.check(), Ok(()));
+        let found = Findings::of(&made.profile).found;
+        assert!(found.iter().all(|of| of.rule != "prompts-stall-decode"), "{run}: {found:?}");
+        let text = unwrapped(&view::requests(&made.profile));
+        assert!(!text.contains("A prompt of another in the same pass cost"), "{run}: {text}");
+    }
+}
+
+#[test]
+fn a_server_that_keeps_no_prompts_is_started_again_with_them_kept() {
+    let served = |command: &str, cached: u64| {
+        let mut made = Made::new(command, "llama.cpp b1 on CPU");
+        for nth in 0..40_u64 {
+            let one = made.arrives(&format!("one-{nth}"));
+            let is_long = nth % 5 == 2;
+            let part = Part::prompt(one, if is_long { 400 } else { 20 }, cached);
+            made.pass(if is_long { 100 } else { 10 } * MS, &[part.with_cached(cached)]);
+            let now = made.now;
+            let request = made.request(one);
+            request.tokens_ns.push(now);
+            request.ended_ns = Some(now);
+        }
+        assert_eq!(made.profile.check(), Ok(()));
+        let found = Findings::of(&made.profile).found;
+        found.into_iter().find(|of| of.rule == "prompt-cache-off")
+    };
+    let off = "llama-server -m m.gguf --no-cache-prompt";
+    let finding = served(off, 0).expect("it is told to keep none");
+    let waits = Waits { tokens: 8, took_ns: 800 * MS, waited_ns: 800 * MS };
+    assert_eq!(finding.waits, Some(waits));
+    assert_eq!(finding.test.as_deref(), Some("brickscope run -- llama-server -m m.gguf"));
+    let begin = "8 of 8 slow first tokens waited most for their own prompts";
+    assert!(finding.what.starts_with(begin), "{finding:?}");
+    // By default it keeps them, and who asks may want it.
+    assert_eq!(served("llama-server -m m.gguf", 0), None);
+    assert_eq!(served(off, 7), None);
 }

@@ -48,6 +48,7 @@ mod ping_pong;
 mod prediction;
 mod products;
 mod profiling;
+mod prompt_cache;
 pub(crate) mod rank_last;
 mod sampling;
 mod server;
@@ -283,6 +284,7 @@ impl Findings {
             ping_pong::find,
             little_known::find,
             slow_tokens::find,
+            prompt_cache::find,
             trace::find,
         ] {
             rule(&facts, &mut findings);

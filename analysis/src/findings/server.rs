@@ -133,6 +133,19 @@ impl<'p> Server<'p> {
         self.records(&words)
     }
 
+    /// The command that records it with its cache of prompts on. `None` if nothing turns that off.
+    pub(super) fn with_prompt_cache(&self) -> Option<String> {
+        let off = match self.kind {
+            Kind::LlamaServer => "--no-cache-prompt",
+            Kind::Vllm => "--no-enable-prefix-caching",
+        };
+        let own = self.own();
+        let kept: Vec<&String> = own.iter().filter(|word| word.replace('_', "-") != off).collect();
+        let starts = self.command.iter().take(self.flags);
+        let words: Vec<String> = starts.chain(kept.iter().copied()).cloned().collect();
+        (kept.len() < own.len()).then(|| self.records(&words))
+    }
+
     /// The command that records it with room for `to` requests in a pass instead of `from`.
     ///
     /// llama-server with -np gives each of them an equal part of its context, which stays as large as it was. Without -np all
@@ -277,6 +290,20 @@ mod tests {
         ] {
             assert!(!of(&format!("vllm serve M {off}")).0, "{off}");
         }
+    }
+
+    #[test]
+    fn what_turns_the_cache_of_prompts_off_is_taken_out() {
+        let with = |backend: &str, command: &str| {
+            let words: Vec<&str> = command.split(' ').collect();
+            let profile = run(backend, &words);
+            Server::of(&profile).expect("a server").with_prompt_cache()
+        };
+        let llama = with("llama.cpp b1", "llama-server --no-cache-prompt -np 2");
+        assert_eq!(llama.as_deref(), Some("brickscope run -- llama-server -np 2"));
+        let vllm = with("vLLM on CUDA", "vllm serve M --no_enable_prefix_caching");
+        assert_eq!(vllm.as_deref(), Some("BRICKSCOPE_OUT=changed.json vllm serve M"));
+        assert_eq!(with("llama.cpp b1", "llama-server -np 2"), None);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Which tokens are slow, and why, is what `brickscope requests` says. What they waited is measured, and bounds what a cure
 //! brings: a change of the order in which a server works may move waits elsewhere.
 
+mod prompts;
+
 use std::collections::HashMap;
 
 use brickscope_profile::text::{grouped, printable};
@@ -33,13 +35,6 @@ const LONGEST_ID: usize = 200;
 /// Where a profile has what requests wait for.
 const PLACE: &str = "/requests, /parts and /passes";
 
-/// Prompts are cut into pieces of this part of the largest one.
-const SMALLER: u64 = 4;
-/// Smaller pieces of prompts make matrices be read for few tokens.
-const LEAST_PIECE: u64 = 32;
-/// vLLM refuses fewer tokens in a step than requests, of which its default is at most so many.
-const MOST_DEFAULT_SEQUENCES: u64 = 1_024;
-
 /// The slow tokens of a kind that have the cause which most of them have.
 struct Slowed<'c> {
     what: &'static str,
@@ -67,7 +62,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
                 of: causes.slow.iter().filter(|of| of.cause == cause).collect(),
             })
             .collect();
-        if !slowed.is_empty() {
+        if !slowed.is_empty() && !prompts::is_by_chance(&requests, cause, &slowed) {
             findings.found.push(finding(&requests, profile, cause, rule, &slowed));
         }
     }
@@ -119,7 +114,7 @@ fn finding(
     refuted_if(cause).clone_into(&mut finding.refuted_if);
     let server = Server::of(profile);
     let finding = match cause {
-        Cause::Prompts => of_prompts(finding, requests, profile, server, all()),
+        Cause::Prompts => prompts::of_prompts(finding, requests, profile, server, slowed),
         Cause::Queue => of_places(finding, profile, server),
         Cause::Again => of_cache(finding, profile, server),
         Cause::Between => of_host(finding, profile),
@@ -218,47 +213,6 @@ fn names(profile: &Profile, all: &[(u32, u64)], what: &str) -> String {
         rest => format!(", and {} others", grouped(rest as u64)),
     };
     named.join(", ") + &more
-}
-
-/// Whose prompts they were, how large, and the server with smaller pieces.
-fn of_prompts<'c>(
-    finding: Finding,
-    requests: &Requests<'_>,
-    profile: &Profile,
-    server: Option<Server<'_>>,
-    slow: impl Iterator<Item = &'c Caused>,
-) -> Finding {
-    let (mut tokens, mut largest): (HashMap<u32, u64>, u64) = (HashMap::new(), 0);
-    for of in slow {
-        largest = largest.max(requests.largest_prompt_piece(&of.interval));
-        for (request, n) in requests.prompts_of_others(&of.interval) {
-            let most = tokens.entry(request).or_default();
-            *most = n.max(*most);
-        }
-    }
-    let neighbours = names(profile, &sorted(tokens), "token");
-    let finding = finding
-        .because(format!("the most that one of them waited for: prompts of {neighbours}"), PLACE)
-        .because(
-            format!("one pass had up to {} of prompts", many(largest, "token")),
-            "/parts, tokens",
-        );
-    let piece = server.filter(Server::cuts_prompts).and_then(|server| {
-        // The tokens of a pass are those of prompts and one of each request that decodes.
-        let least = match server.value(Flag::Places) {
-            Some(places) => places.saturating_add(LEAST_PIECE),
-            None if server.is_llama_server() => most_in_a_pass(profile).saturating_add(LEAST_PIECE),
-            None => MOST_DEFAULT_SEQUENCES,
-        };
-        let piece = (largest / SMALLER).max(least);
-        // A round number: the largest power of two that isn't more.
-        let piece = 1_u64.checked_shl(piece.ilog2()).filter(|&of| of >= least).unwrap_or(piece);
-        (piece < largest).then_some((server, piece))
-    });
-    match piece {
-        Some((server, piece)) => starts(finding, server.with(Flag::PassTokens, piece)),
-        None => finding,
-    }
 }
 
 /// How many requests were there at once, and the server with places for more of them.

@@ -24,7 +24,6 @@ mod layers;
 mod layout;
 mod machine;
 mod moved;
-mod neighbour;
 mod ranks;
 mod ranks_compared;
 mod report;

@@ -7,7 +7,6 @@ use brickscope_profile::Profile;
 use brickscope_profile::text::{count, grouped, printable, printable_text};
 
 use super::layout::wrapped;
-use super::neighbour;
 use crate::requests::{
     Cause, Causes, Client, Costs, Interval, KINDS, Piece, Requests, SLOW, Slow, Times,
     WithoutPrompts, missing_passes, times,
@@ -190,7 +189,7 @@ pub fn request(profile: &Profile, id: &str) -> Result<String, String> {
         let indent = format!("{:>5}  {at:>10}  {took:>10}  ", interval.until);
         let mut lines = wrap(&pieces_of(&interval), 48);
         if slow.iter().any(|of| of.interval == interval) {
-            for sentence in neighbour::of_token(&without.cost(&interval)) {
+            for sentence in without.cost(&interval).sentences() {
                 lines.extend(wrap(&sentence, 48));
             }
         }
@@ -235,7 +234,7 @@ fn why(what: &str, causes: &Causes, costs: &Costs, text: &mut String) {
     for (cause, count) in causes.counts() {
         let _ = writeln!(text, "{}  {:>10}", padded(cause.name(), NAME), grouped(count));
     }
-    for sentence in neighbour::of_tokens(costs) {
+    for sentence in costs.sentences() {
         wrapped(&sentence, text);
     }
     if let Some(advice) = advice(causes) {
@@ -261,6 +260,7 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         words.push(NO_PASSES.to_owned());
         return words;
     }
+    let without = WithoutPrompts::of(&requests);
     for (what, wanted) in KINDS {
         let Some(causes) = Causes::of(&requests, wanted) else { continue };
         let counts = causes.counts().into_iter();
@@ -269,6 +269,7 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         let end =
             if counts.is_empty() { String::new() } else { format!(" {}.", counts.join("; ")) };
         words.push(causes.how_many_slow(what) + &end);
+        words.extend(Costs::of(&without, &causes.slow).sentences());
         words.extend(advice(&causes).map(|advice| format!("Next: {advice}.")));
     }
     words

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, bail};
 use brickscope::{Ending, Profile};
 use brickscope_analysis::requests::{
-    Cause, Causes, Client, Interval, NotKnown, Piece, PromptCost, Requests, Slow, Times, Until,
-    WithoutPrompts, times,
+    Cause, Causes, Client, Costs, Interval, NotKnown, Piece, PromptCost, Requests, Slow, Times,
+    Until, WithoutPrompts, times,
 };
 use brickscope_analysis::view;
 use serde::{Serialize, Serializer};
@@ -175,7 +175,13 @@ fn causes_as_json(
         }
         slow
     });
-    json!({ "of": causes.of, "median_ns": causes.median_ns, "slow": slow.collect::<Vec<_>>() })
+    let costs = Costs::of(without, &causes.slow);
+    json!({
+        "of": causes.of,
+        "median_ns": causes.median_ns,
+        "neighbours": { "known": costs.known.len(), "of": costs.tokens(), "sum": costs.sum() },
+        "slow": slow.collect::<Vec<_>>(),
+    })
 }
 
 fn client_as_json(client: &Client) -> Value {

@@ -1,0 +1,101 @@
+//! Slow tokens that waited for prompts of others: whose these were, what they cost, and what smaller pieces would bring.
+//!
+//! What was waited is measured. What prompts cost in a pass that others shared, and what it would take with smaller ones, is
+//! predicted from other passes of the run, or not known.
+
+use std::collections::HashMap;
+
+use brickscope_profile::Profile;
+
+use super::{PLACE, Slowed, most_in_a_pass, names, sorted, starts};
+use crate::findings::Finding;
+use crate::findings::server::{Flag, Server};
+use crate::requests::{Cause, Costs, Requests, WithoutPrompts};
+use crate::words::many;
+
+/// Prompts are cut into pieces of this part of the largest one.
+const SMALLER: u64 = 4;
+/// Smaller pieces of prompts make matrices be read for few tokens.
+const LEAST_PIECE: u64 = 32;
+/// vLLM refuses fewer tokens in a step than requests, of which its default is at most so many.
+const MOST_DEFAULT_SEQUENCES: u64 = 1_024;
+
+/// Whether slow tokens happen to have prompts beside them: passes with such are slow no more often than others.
+pub(super) fn is_by_chance(requests: &Requests<'_>, cause: Cause, slowed: &[Slowed<'_>]) -> bool {
+    if cause != Cause::Prompts {
+        return false;
+    }
+    let without = WithoutPrompts::of(requests);
+    slowed.iter().all(|of| Costs::of(&without, &of.causes.slow).is_by_chance)
+}
+
+/// Whose prompts they were, how large, what they cost, and the server with smaller pieces.
+pub(super) fn of_prompts(
+    finding: Finding,
+    requests: &Requests<'_>,
+    profile: &Profile,
+    server: Option<Server<'_>>,
+    slowed: &[Slowed<'_>],
+) -> Finding {
+    let (mut tokens, mut largest): (HashMap<u32, u64>, u64) = (HashMap::new(), 0);
+    for of in slowed.iter().flat_map(|slowed| &slowed.of) {
+        largest = largest.max(requests.largest_prompt_piece(&of.interval));
+        for (request, n) in requests.prompts_of_others(&of.interval) {
+            let most = tokens.entry(request).or_default();
+            *most = n.max(*most);
+        }
+    }
+    let neighbours = names(profile, &sorted(tokens), "token");
+    let finding = finding
+        .because(format!("the most that one of them waited for: prompts of {neighbours}"), PLACE)
+        .because(
+            format!("one pass had up to {} of prompts", many(largest, "token")),
+            "/parts, tokens",
+        );
+    let without = WithoutPrompts::of(requests);
+    let finding =
+        told(finding, slowed, |slowed| Costs::of(&without, &slowed.causes.slow).sentences());
+    let Some(piece) = smaller(profile, server, largest) else { return finding };
+    let without = WithoutPrompts::of_pieces(requests, piece);
+    let finding =
+        told(finding, slowed, |slowed| Costs::of(&without, &slowed.causes.slow).of_smaller(piece));
+    match server {
+        Some(server) => starts(finding, server.with(Flag::PassTokens, piece)),
+        None => finding,
+    }
+}
+
+/// What is said of each kind of tokens, as evidence.
+fn told(
+    mut finding: Finding,
+    slowed: &[Slowed<'_>],
+    sentences: impl Fn(&Slowed<'_>) -> Vec<String>,
+) -> Finding {
+    for of in slowed {
+        let which = if slowed.len() > 1 { format!("{}s: ", of.what) } else { String::new() };
+        for sentence in sentences(of) {
+            let text = format!("{which}{}", sentence.trim_end_matches('.'));
+            finding = finding.because(text, PLACE);
+        }
+    }
+    finding
+}
+
+/// Into how large pieces prompts may be cut. `None` where the server doesn't cut them, or they are no larger.
+fn smaller(profile: &Profile, server: Option<Server<'_>>, largest: u64) -> Option<u64> {
+    // The tokens of a pass are those of prompts and one of each request that decodes.
+    let in_passes = || most_in_a_pass(profile).saturating_add(LEAST_PIECE);
+    let least = match server {
+        Some(server) if !server.cuts_prompts() => return None,
+        Some(server) => match server.value(Flag::Places) {
+            Some(places) => places.saturating_add(LEAST_PIECE),
+            None if server.is_llama_server() => in_passes(),
+            None => MOST_DEFAULT_SEQUENCES,
+        },
+        None => in_passes(),
+    };
+    let piece = (largest / SMALLER).max(least);
+    // A round number: the largest power of two that isn't more.
+    let piece = 1_u64.checked_shl(piece.ilog2()).filter(|&of| of >= least).unwrap_or(piece);
+    (piece < largest).then_some(piece)
+}
