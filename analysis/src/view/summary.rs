@@ -447,7 +447,7 @@ impl Brick {
         let tone = match place.reach {
             Reach::At => Tone::Good,
             Reach::Above => return (format!("{of_roof}, above it"), Tone::Plain),
-            Reach::Near | Reach::Unsettled => Tone::Plain,
+            Reach::Near | Reach::Unsettled | Reach::Kernel => Tone::Plain,
             // Red is for what is worth a look.
             Reach::Far if share < 0.05 => Tone::Plain,
             Reach::Far => Tone::Bad,
@@ -567,7 +567,7 @@ fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
     };
     let tone = match verdict.reach {
         Reach::At => Tone::Good,
-        Reach::Near | Reach::Unsettled | Reach::Above => Tone::Plain,
+        Reach::Near | Reach::Unsettled | Reach::Above | Reach::Kernel => Tone::Plain,
         Reach::Far => Tone::Bad,
     };
     let typical = Typical::of(profile, phase);
