@@ -19,7 +19,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         let kernels: Vec<String> = pace.kernels.iter().map(|name| printable(name)).collect();
         let mut finding = Finding::new("kernel-bound", FindingKind::Slow, Some(of.phase))
             .because(
-                format!("its products take in {} GB/s of weights", gigabytes(pace.bytes_per_second)),
+                format!("products take in {} GB/s of weights", gigabytes(pace.bytes_per_second)),
                 of.totals("total_ns and data"),
             )
             .because(

@@ -239,7 +239,8 @@ fn a_finding_says_what_helps_a_kernel_at_its_pace() {
         found.into_iter().find(|of| of.rule == "kernel-bound").expect("it is")
     };
     let finding = of(&profile);
-    let says = "decode is kernel-bound: 12 of 13 GB/s that this code reaches from L1; better code helps up to 4.2 ×";
+    let says = "decode is kernel-bound: 12 of 13 GB/s that this code reaches from L1; \
+                better code helps up to 4.2 ×";
     assert_eq!(finding.sentence(), format!("{says}, smaller weights don't"));
     let gain = finding.gain.expect("better code brings something");
     assert!((gain.highest_ns / (0.76 * gain.now_ns) - 1.0).abs() < 0.01, "{gain:?}");
