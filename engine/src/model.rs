@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use brickscope_kernels::Kernels;
+use brickscope_kernels::{Kernels, QuantType};
 
 use crate::config::{Config, is_a_model};
 use crate::error::Error;
@@ -180,6 +180,19 @@ impl Model {
     #[must_use]
     pub fn quantization(&self) -> String {
         crate::quantization(&self.gguf)
+    }
+
+    /// The types of the weights that products multiply, each once.
+    #[must_use]
+    pub fn product_types(&self) -> Vec<QuantType> {
+        let mut types = Vec::new();
+        // All but the embedding, whose rows are looked up; a tied head comes again.
+        for w in self.weights.matrices().skip(1) {
+            if !types.contains(&w.kind) {
+                types.push(w.kind);
+            }
+        }
+        types
     }
 
     /// Whether any of this model's products would round activations to 8 bits with these kernels. The roof of such a

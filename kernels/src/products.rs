@@ -26,6 +26,19 @@ impl Kernels {
         self.gemv_vector(out, w, rows, Inputs::new(x, 1).vector(self, &w));
     }
 
+    /// [`gemv`](Self::gemv) of inputs that are multiplied with other matrices, too: what the kernels prepare from them is
+    /// prepared once. The result has the same bits.
+    ///
+    /// # Panics
+    ///
+    /// If a length differs, or these are several tokens.
+    pub fn gemv_inputs(self, out: &mut [f32], w: Matrix, x: &mut Inputs<'_>) {
+        assert!(x.n() == 1, "gemv: one token is needed, and these are {}", x.n());
+        let rows = 0..w.rows();
+        gemv::check(out.len(), &w, &rows, x.x().len());
+        self.gemv_vector(out, w, rows, x.vector(self, &w));
+    }
+
     /// `out = X·Wᵀ` for `n` tokens: `x` is `(n, w.cols())` and `out` is `(n, w.rows())`, both row-major. One token is
     /// a [`gemv`](Self::gemv). Its result may differ in the last bits from the same token's among others.
     ///
@@ -67,5 +80,33 @@ impl Kernels {
         tiles: Option<&dyn TileWatch>,
     ) {
         matmul::matmul(self, pool, out, w, x, tiles);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Backend, QuantType, quant};
+
+    #[test]
+    fn shared_inputs_give_the_same_bits() {
+        let (rows, cols) = (5, 64);
+        let weights: Vec<f32> = (0..rows * cols).map(|i| (i % 13) as f32 - 6.0).collect();
+        let x: Vec<f32> = (0..cols).map(|i| (i % 7) as f32 - 3.0).collect();
+        for kind in [QuantType::F32, QuantType::Q8_0] {
+            let mut bytes = Vec::new();
+            quant::quantize_row(kind, &weights, &mut bytes);
+            let w = Matrix::new(kind, rows, cols, &bytes).expect("whole blocks");
+            for kernels in Backend::ALL.into_iter().filter_map(|of| Kernels::new(of).ok()) {
+                let mut expected = vec![0.0; rows];
+                kernels.gemv(&mut expected, w, &x);
+                let mut inputs = Inputs::new(&x, 1);
+                for _ in 0..2 {
+                    let mut out = vec![0.0; rows];
+                    kernels.gemv_inputs(&mut out, w, &mut inputs);
+                    assert_eq!(out, expected, "{kind} on {}", kernels.backend());
+                }
+            }
+        }
     }
 }

@@ -100,8 +100,8 @@ pub use crate::graph::{
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
     Bandwidth, CacheCeiling, CacheLevel, CeilingReading, Ceilings, CounterReading, CounterSums,
-    Disturbance, Disturber, LimitSpread, Machine, Move, Numbers, OtherLoad, Peak, ReadingTime,
-    Survey,
+    Disturbance, Disturber, KernelPace, LimitSpread, Machine, Move, Numbers, OtherLoad, Peak,
+    ReadingTime, Survey,
 };
 pub use crate::name::{Name, NameKind, Route};
 pub use crate::not_finite::{Began, NotFinite};

@@ -326,6 +326,9 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         the stated work over the measured time, including inner bricks.",
         said(basis)
     )));
+    if let Some(absent) = &roofline.pace_absent {
+        html.push_str(&note(&told(&absent.reason)));
+    }
     notes.truncate(30);
     if !notes.is_empty() {
         let notes: Vec<String> = notes

@@ -9,6 +9,7 @@ use brickscope_profile::{
 
 use crate::machine::caches::{self, caches};
 use crate::machine::meter::Meter;
+use crate::machine::pace::measure_paces;
 
 /// The time for which moving memory, or multiplying, is repeated; the best run counts.
 const NANOS: u64 = 100_000_000;
@@ -139,7 +140,14 @@ pub fn survey_thread_counts(most: NonZeroUsize) -> Vec<NonZeroUsize> {
 #[must_use]
 pub fn survey_steps(most: NonZeroUsize, caches: usize) -> usize {
     let each = (caches + 1) * Move::ALL.len() + BACKENDS.len() * (1 + Int8::ALL.len());
-    survey_thread_counts(most).len() * each
+    let counts = survey_thread_counts(most);
+    let with_paces = counts.iter().filter(|&&threads| has_paces(threads, most)).count();
+    counts.len() * each + with_paces * BACKENDS.len() * QuantType::ALL.len()
+}
+
+/// Kernels are slow enough to be measured on one thread and on all only.
+fn has_paces(threads: NonZeroUsize, most: NonZeroUsize) -> bool {
+    threads.get() == 1 || threads == most
 }
 
 /// Measures everything on 1, 2, 4, … and `most` threads, calling `step` after each rate. Takes
@@ -157,6 +165,7 @@ pub fn measure_survey(most: NonZeroUsize, step: &mut dyn FnMut()) -> std::io::Re
         caches: caches.clone(),
         bandwidth: Vec::new(),
         peaks: Vec::new(),
+        paces: Vec::new(),
     };
     for threads in survey_thread_counts(most) {
         let pool = ThreadPool::new(threads)?;
@@ -186,6 +195,16 @@ pub fn measure_survey(most: NonZeroUsize, step: &mut dyn FnMut()) -> std::io::Re
         }
         for &backend in BACKENDS {
             survey.peaks.extend(peaks(backend, &pool, step));
+        }
+        for &backend in BACKENDS.iter().filter(|_| has_paces(threads, most)) {
+            let kernels = Kernels::new(backend).ok();
+            for kind in QuantType::ALL {
+                // Why there are none is among the peaks.
+                if let Some(kernels) = kernels {
+                    survey.paces.extend(measure_paces(kernels, &pool, &[kind]));
+                }
+                step();
+            }
         }
     }
     Ok(survey)

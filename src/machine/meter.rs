@@ -74,13 +74,13 @@ pub(super) struct Meter<'p> {
 /// A pool whose threads are pinned to a CPU each, if it has as many threads as there are CPUs: under other
 /// load the scheduler may put two threads of a pool on one CPU, and leave them there. With fewer threads
 /// the scheduler chooses, since it knows which CPUs share a core.
-struct OwnCpus<'p> {
+pub(super) struct OwnCpus<'p> {
     pool: &'p ThreadPool,
     before: Option<Affinity>,
 }
 
 impl<'p> OwnCpus<'p> {
-    fn new(pool: &'p ThreadPool) -> Self {
+    pub(super) fn new(pool: &'p ThreadPool) -> Self {
         let before = Affinity::of_this_thread();
         let each = before.as_ref().map(Affinity::each).unwrap_or_default();
         if each.len() != pool.threads() {
@@ -311,11 +311,11 @@ impl<'p> Meter<'p> {
 
 /// What a thread moves of its share of a cache: half, since the other half is for whatever else runs; and no more than of
 /// memory.
-fn part_of(share: u64) -> u64 {
+pub(super) fn part_of(share: u64) -> u64 {
     (share / 2).min(MEMORY_BYTES)
 }
 
-fn per_second(amount: u64, ns: u64) -> f64 {
+pub(super) fn per_second(amount: u64, ns: u64) -> f64 {
     amount as f64 * 1e9 / ns as f64
 }
 
@@ -334,7 +334,7 @@ fn allocate(pool: &ThreadPool, numbers: usize) -> Option<Vec<Mutex<Arrays>>> {
 /// Now and then the threads are left alone until they sleep. Two threads that share a core, since no other
 /// was idle when they began, would stay there for as long as they are busy; a thread that wakes is given
 /// an idle core.
-fn best_of(nanos: u64, prepare: &dyn Fn(), run: &dyn Fn()) -> u64 {
+pub(super) fn best_of(nanos: u64, prepare: &dyn Fn(), run: &dyn Fn()) -> u64 {
     const BUSY_NANOS: u64 = 10_000_000;
     const REST: Duration = Duration::from_millis(2);
     let clock = Clock::os();

@@ -13,6 +13,8 @@ mod load;
 #[cfg(feature = "kernels")]
 mod meter;
 pub(crate) mod os;
+#[cfg(feature = "kernels")]
+mod pace;
 
 use std::fs;
 
@@ -31,6 +33,8 @@ pub use details::MachineDetails;
 pub use frequency::cpu_frequency_khz;
 pub use load::LoadWatch;
 pub(crate) use load::{LoadMeter, LoadReading};
+#[cfg(feature = "kernels")]
+pub use pace::measure_paces;
 
 /// This machine, as the operating system describes it. What it doesn't say is `None`.
 #[must_use]

@@ -237,6 +237,7 @@ fn a_machine_is_a_table_of_its_ceilings() {
         caches: caches.into(),
         bandwidth: Vec::new(),
         peaks: Vec::new(),
+        paces: Vec::new(),
     };
     for threads in [1, 2] {
         for (level, rate) in [("L1", 227.4e9), ("L2", 118.0e9), ("memory", 35.1e9)] {

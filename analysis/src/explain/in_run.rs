@@ -293,17 +293,19 @@ impl BrickInRun {
             Reach::At => "at the roof",
             Reach::Near => "near it",
             Reach::Far => "far from it",
+            Reach::Kernel => "as far as its own code takes it",
             Reach::Above => "above it: the stated work or the ceiling is wrong",
             Reach::Unsettled => {
                 "which swung or was measured beside others, so near or far can't be told"
             }
         };
+        let pace = place.pace.as_ref().map_or(String::new(), |pace| format!("; {}", pace.says()));
         let above = match place.us_to_roof * 1e3 {
             ns if ns > 0.0 => format!("; {} a span above its least time", time(ns)),
             _ => String::new(),
         };
         format!(
-            "{} of its roof, {reach}; bound by {}{above}",
+            "{} of its roof, {reach}; bound by {}{above}{pace}",
             whole_percent(place.of_roof),
             printable(place.limit())
         )

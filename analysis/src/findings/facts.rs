@@ -9,11 +9,8 @@ use super::Findings;
 use super::device::{self, OnDevice};
 use crate::passes::{is_of_device, with_bricks};
 use crate::ranks::name_of_device;
-use crate::roofline::{Roofline, Verdict};
+use crate::roofline::{OURS, Roofline, Verdict};
 use crate::typical::{self, Typical};
-
-/// The backends of runs that `brickscope profile` makes on a CPU.
-const OURS: [&str; 4] = ["scalar", "avx2", "avx512", "neon"];
 
 /// A run, looked at once for all rules.
 pub(super) struct Facts<'p> {

@@ -33,6 +33,7 @@ mod experts;
 mod facts;
 pub(crate) mod gaps;
 mod imbalance;
+mod kernel_bound;
 mod launch_bound;
 mod layers;
 mod little_known;
@@ -268,6 +269,7 @@ impl Findings {
             long_context::find,
             slow_brick::find,
             memory_roof::find,
+            kernel_bound::find,
             other_roof::find,
             experts::find,
             threads::find,

@@ -101,6 +101,10 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
                 "the roofline",
             );
         }
+        let absent = roofline.pace_absent.as_ref().filter(|_| !facts.flags.is_ours);
+        if let Some(Absent { reason }) = absent {
+            finding = finding.because(reason.trim_end_matches('.'), "/run/backend");
+        }
         // It names no cause, so it comes after what does.
         finding.rank_ns = Some(0.0);
         findings.found.push(finding.gains(gain));
@@ -142,6 +146,14 @@ fn cause(facts: &Facts<'_>, of: &PhaseFacts<'_>, reach: Reach) -> String {
     if of.device.is_some() {
         return "likely latency, or too few threads or bytes in flight: look at its kernels in the full report"
             .to_owned();
+    }
+    if facts.threads() < 2
+        && let Some(pace) = of.verdict.as_ref().and_then(|verdict| verdict.pace.as_ref())
+    {
+        return format!(
+            "its products take in {}: look for what else had the core, or for waits",
+            pace.says()
+        );
     }
     if facts.threads() < 2 {
         return format!("likely latency, or a single thread: try more `{threads}`");

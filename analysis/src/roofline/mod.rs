@@ -19,6 +19,7 @@
 
 mod known;
 mod limits;
+mod pace;
 mod place;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,9 @@ use serde::Serialize;
 pub use self::known::Known;
 pub(crate) use self::known::{is_known, known_part};
 use self::limits::{Limits, Reused};
+pub(crate) use self::pace::OURS;
+pub use self::pace::OwnPace;
+use self::pace::Paces;
 use self::place::kept_spans;
 pub use self::place::{Bound, Moved, Note, Reach, RooflineBrick, Standing};
 pub use self::verdict::Verdict;
@@ -95,6 +99,9 @@ pub struct Roofline {
     /// Whether the limits were stated, and nobody measured them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_stated: bool,
+    /// Why it isn't known how fast the kernels of its products are by themselves, where they could be: a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace_absent: Option<Absent>,
     /// The bytes of the largest cache.
     #[serde(skip)]
     largest_cache: u64,
@@ -200,10 +207,19 @@ impl Roofline {
             shown_by.iter().filter(|shown| !known.contains(&shown.of)).cloned().collect();
         let first = Limits::of(&first, &of_others, pass_bytes);
         let kept = kept_spans(profile, phase);
+        let (paces, pace_absent) = match Paces::of(profile, phase) {
+            Ok(paces) => (paces, None),
+            Err(absent) => (None, Some(absent)),
+        };
         let (mut least_ns, mut slow_least_ns, mut machine_least_ns) = (0.0, 0.0, 0.0);
         let bricks = totals.iter().map(|brick| {
-            let (mut row, least) =
-                RooflineBrick::of(brick, &limits, [&first, &slow], machine.as_ref());
+            let (mut row, least) = RooflineBrick::of(
+                brick,
+                &limits,
+                [&first, &slow],
+                machine.as_ref(),
+                paces.as_ref(),
+            );
             least_ns += least.ns;
             slow_least_ns += least.slow_ns;
             machine_least_ns += least.machine_ns;
@@ -214,6 +230,9 @@ impl Roofline {
             row
         });
         let mut bricks: Vec<RooflineBrick> = bricks.collect();
+        let mut places = bricks.iter().filter_map(|brick| brick.place.as_ref());
+        let is_paced = places.any(|place| place.pace.is_some());
+        let none_known = paces.as_ref().filter(|_| !is_paced).map(Paces::absent);
         if of_known.is_some() {
             // In the order of all of their time, as other tables have them.
             let order = whole.bricks(Some(phase));
@@ -237,6 +256,7 @@ impl Roofline {
             bricks,
             known: of_known,
             is_stated,
+            pace_absent: pace_absent.or(none_known),
             largest_cache: largest_cache(profile),
             threads: profile.run.as_ref().map_or(0, |run| run.threads),
             limits: limits.stated(&slow),

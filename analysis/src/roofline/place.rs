@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use brickscope_profile::text::printable;
-use brickscope_profile::{Absent, NameKind, Phase, Profile, Source, Total};
+use brickscope_profile::{Absent, BrickStats, NameKind, Phase, Profile, Source, Total};
 use serde::{Serialize, Serializer};
 
 use super::limits::{Limits, Work};
+use super::pace::{OwnPace, Paces, Times};
 use super::{AT, MEMORY, MOST, NEAR, SWINGS};
 
 /// One brick under the roof.
@@ -61,6 +62,8 @@ pub enum Note {
     },
     /// None of its spans was kept, so it is unknown which stated work.
     IdleUnknown,
+    /// How fast it took its weights in, of what its own code reaches.
+    Pace(OwnPace),
 }
 
 impl fmt::Display for Note {
@@ -99,6 +102,10 @@ impl fmt::Display for Note {
             Self::IdleUnknown => f.write_str(
                 "spans without stated work: unknown (none kept); their time is included",
             ),
+            Self::Pace(pace) if pace.is_limit() => {
+                write!(f, "kernel-bound: {}; {}", pace.says(), pace.helps())
+            }
+            Self::Pace(pace) => f.write_str(&pace.says()),
         }
     }
 }
@@ -140,6 +147,9 @@ pub struct Standing {
     pub bound: Bound,
     /// How near to that limit it is.
     pub reach: Reach,
+    /// How fast it took its weights in, of what its own code reaches; `None` if that isn't known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace: Option<OwnPace>,
     /// Microseconds of a span beyond the least possible time, of the time that is the brick's own. Never negative.
     pub us_to_roof: f64,
 }
@@ -198,10 +208,12 @@ pub enum Reach {
     At,
     /// At least [`NEAR`] of it.
     Near,
-    /// Less. The limit is the code: likely its latency, synchronisation or idle threads.
+    /// Less. The limit is the code: likely its latency, synchronisation or idle threads, unless its [`OwnPace`] is known.
     Far,
     /// The limit was measured to be so different that the run may be near it or far from it, see [`SWINGS`].
     Unsettled,
+    /// Less than the machine allows, and as fast as its own code is anywhere: see [`OwnPace::is_limit`].
+    Kernel,
 }
 
 impl Reach {
@@ -214,6 +226,7 @@ impl Reach {
             Self::Near => "near",
             Self::Far => "far",
             Self::Unsettled => "swings",
+            Self::Kernel => "kernel",
         }
     }
 
@@ -239,6 +252,15 @@ impl Reach {
             _ if of_roof >= NEAR => Self::Near,
             _ if is_disturbed => Self::Unsettled,
             _ => Self::Far,
+        }
+    }
+
+    /// The same beside what the kernels reach by themselves: that is nearer than a roof which isn't reached.
+    pub(super) fn beside(self, pace: Option<&OwnPace>) -> Self {
+        match self {
+            Self::At | Self::Above => self,
+            _ if pace.is_some_and(OwnPace::is_limit) => Self::Kernel,
+            _ => self,
         }
     }
 }
@@ -302,6 +324,7 @@ impl RooflineBrick {
         limits: &Limits<'_>,
         [first, slow]: [&Limits<'_>; 2],
         machine: Option<&Limits<'_>>,
+        paces: Option<&Paces<'_>>,
     ) -> (Self, Least) {
         let stats = &total.stats;
         let stated = |amount: u64| (amount > 0).then_some(amount);
@@ -324,7 +347,8 @@ impl RooflineBrick {
             _ => {
                 let work = Work::of(stats, limits);
                 let own_ns = stats.exclusive_ns.min(stats.total_ns) as f64;
-                match row.stand(&work, own_ns, limits, [first, slow]) {
+                let paced = paces.map(|paces| (paces, stats));
+                match row.stand(&work, own_ns, limits, [first, slow], paced) {
                     Ok(least) => {
                         let of =
                             |limits: &Limits<'_>| (limits.least_seconds(&work) * 1e9).min(own_ns);
@@ -350,6 +374,7 @@ impl RooflineBrick {
         own_ns: f64,
         limits: &Limits<'_>,
         [first, slow]: [&Limits<'_>; 2],
+        paced: Option<(&Paces<'_>, &BrickStats)>,
     ) -> Result<f64, &'static str> {
         let bytes = self.bytes.unwrap_or(0) as f64;
         let seconds = self.total_ns as f64 / 1e9;
@@ -394,6 +419,16 @@ impl RooflineBrick {
         let least_ns = (least * 1e9).min(own_ns);
         let slow_least = slow.least_seconds(work);
         let limit = if by_peak > by_bandwidth { limits.peak_of(work) } else { least_level.name };
+        let times = Times { took: seconds, least, slow_least };
+        let pace = paced.and_then(|(paces, stats)| paces.of_brick(stats, times));
+        let reach = Reach::of(
+            of_roof,
+            slow_least / seconds,
+            slow_least > SWINGS * least,
+            limits.is_sure(limit),
+            limits.is_disturbed(limit),
+        );
+        self.notes.extend(pace.clone().map(Note::Pace));
         self.place = Some(Standing {
             intensity: work.flops / bytes,
             flops_per_second: work.flops / seconds,
@@ -407,13 +442,8 @@ impl RooflineBrick {
             of_peak,
             is_of_floats: work.is_of_floats,
             bound,
-            reach: Reach::of(
-                of_roof,
-                slow_least / seconds,
-                slow_least > SWINGS * least,
-                limits.is_sure(limit),
-                limits.is_disturbed(limit),
-            ),
+            reach: reach.beside(pace.as_ref()),
+            pace,
             us_to_roof: (own_ns - least_ns) / 1e3 / self.spans as f64,
         });
         Ok(least_ns)

@@ -1,3 +1,5 @@
+mod pace;
+
 use brickscope::{BrickProfiler, MockClock};
 use brickscope_profile::{
     BrickId, BrickStats, CacheCeiling, CeilingReading, Data, LimitSpread, Numbers, ReadingTime,

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::known::Known;
 use super::limits::{F32, PRODUCTS};
+use super::pace::OwnPace;
 use super::place::{Bound, Reach, RooflineBrick};
 use super::{MEMORY, Roofline, SWINGS};
 use crate::words::{whole, whole_percent};
@@ -28,6 +29,9 @@ pub struct Verdict {
     /// The part of what the whole machine could do, if memory limits it and the run had fewer threads than read the most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of_machine: Option<f64>,
+    /// How fast its products took their weights in, of what their code reaches, if that is known of half of its time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace: Option<OwnPace>,
     /// Of a device in another program's file: the part of its time that this is of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub known: Option<Known>,
@@ -80,6 +84,10 @@ impl Roofline {
                 self.disturbed.iter().any(|name| name == limit),
             ),
         };
+        let places = self.bricks.iter().filter_map(|brick| brick.place.as_ref());
+        let pace = OwnPace::together(places.filter_map(|place| place.pace.as_ref()));
+        let pace = pace.filter(|pace| 2.0 * pace.took_ns() >= wall);
+        let reach = reach.beside(pace.as_ref());
         let of_machine = self.machine_bytes_per_second.filter(|_| bound == Bound::Memory);
         of_roof.is_finite().then(|| Verdict {
             bound,
@@ -89,6 +97,7 @@ impl Roofline {
             limit_per_second,
             lowest_per_second,
             of_machine: of_machine.map(|_| self.machine_least_ns / wall),
+            pace,
             known: self.known,
             is_stated: self.is_stated,
             is_of_bytes: limit == PRODUCTS && self.is_of_bytes,
@@ -120,9 +129,17 @@ impl Roofline {
 }
 
 impl Verdict {
-    /// The limit, as a word: `memory`, `L2`, `compute`.
+    /// The limit, as a word: `memory`, `L2`, `compute`, or `kernel` where that is nearer.
     #[must_use]
     pub fn limit(&self) -> String {
+        if self.reach == Reach::Kernel {
+            return Reach::Kernel.name().to_owned();
+        }
+        self.roof()
+    }
+
+    /// The machine's limit, as a word.
+    fn roof(&self) -> String {
         match self.bound {
             Bound::Compute => Bound::Compute.name().to_owned(),
             Bound::Memory | Bound::Cache => printable(&self.level),
@@ -185,9 +202,9 @@ impl Verdict {
     pub fn says(&self) -> String {
         let what = match self.bound {
             Bound::Compute => "arithmetic".to_owned(),
-            Bound::Memory | Bound::Cache => self.limit(),
+            Bound::Memory | Bound::Cache => self.roof(),
         };
-        let limit = self.limit();
+        let limit = self.roof();
         let spread = self.spread();
         let gave = spread.as_ref().map_or(String::new(), |spread| {
             format!(" (measured {})", spread.trim_end_matches(self.unit()).trim_end())
@@ -201,6 +218,9 @@ impl Verdict {
             Reach::Above => format!("{limit}-bound: above the measured roof, {}", self.part()),
             Reach::At | Reach::Near => format!("{limit}-bound: {}", self.part_beside(&gave)),
             Reach::Far => format!("far from the {limit} roof: {}", self.part_beside(&gave)),
+            Reach::Kernel => {
+                format!("kernel-bound: {}", self.pace.as_ref().map_or(String::new(), OwnPace::says))
+            }
         };
         match self.known {
             Some(known) => {

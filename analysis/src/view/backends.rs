@@ -8,7 +8,7 @@ use brickscope_profile::text::{
 };
 
 use crate::backends::{BackendCell, BackendComparison, BackendPhase, BackendRow};
-use crate::roofline::Reach;
+use crate::roofline::{Note, Reach};
 use crate::text::wrap;
 use crate::view::roofline::short;
 
@@ -134,15 +134,27 @@ fn notes(comparison: &BackendComparison) -> Vec<String> {
             let cells = row.cells.iter().filter(|cell| cell.reach == Some(Reach::Above));
             cells.map(|cell| beyond(row, cell)).collect::<Vec<_>>()
         };
+        let paced = (0..comparison.backends.len()).filter_map(|index| paced(phase, index));
+        notes.extend(paced.map(|note| format!("{}: {note}", phase.phase)));
         let rows = phase.bricks.iter().take(MOST_ROWS);
         notes.extend(rows.flat_map(erroneous).map(|note| format!("{}: {note}", phase.phase)));
     }
     notes
 }
 
+/// What the code of a backend reaches by itself, for the first brick that this limits.
+fn paced(phase: &BackendPhase, index: usize) -> Option<String> {
+    phase.bricks.iter().find_map(|row| {
+        let cell = row.cells.get(index).filter(|cell| cell.reach == Some(Reach::Kernel))?;
+        let note = cell.notes.iter().find(|note| matches!(note, Note::Pace(_)))?;
+        Some(format!("{} on {}: {note}", shortened(&row.name, 16, ""), printable(&cell.backend)))
+    })
+}
+
 /// Why a brick is above its roof.
 fn beyond(row: &BackendRow, cell: &BackendCell) -> String {
-    let why: Vec<String> = cell.notes.iter().map(ToString::to_string).collect();
+    let notes = cell.notes.iter().filter(|note| !matches!(note, Note::Pace(_)));
+    let why: Vec<String> = notes.map(ToString::to_string).collect();
     format!("{} on {}: {}", shortened(&row.name, 16, ""), printable(&cell.backend), why.join("; "))
 }
 

@@ -150,10 +150,15 @@ fn judgement(profile: &Profile) -> String {
             "{disturbed}, so what limits {phase} has no verdict; by median spans, {top}."
         );
     }
-    let cause = match verdict.reach {
-        Reach::Far => ", so likely latency, synchronisation or idle threads limit it",
-        Reach::Above => ", so the stated work or the ceilings are wrong",
-        Reach::At | Reach::Near | Reach::Unsettled => "",
+    let cause = match (verdict.reach, &verdict.pace) {
+        (Reach::Far, None) => {
+            ", so likely latency, synchronisation or idle threads limit it".to_owned()
+        }
+        // Of known code two figures say more than a guess.
+        (Reach::Far, Some(pace)) => format!(", at {}", pace.says()),
+        (Reach::Kernel, Some(pace)) => format!("; {}", pace.helps()),
+        (Reach::Above, _) => ", so the stated work or the ceilings are wrong".to_owned(),
+        (Reach::At | Reach::Near | Reach::Unsettled | Reach::Kernel, _) => String::new(),
     };
     format!("{name}: {}{cause}; {top}.", verdict.says())
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use brickscope_profile::text::{count, printable, printable_text, screened_lines};
-use brickscope_profile::{Ceilings, Move, Numbers, Survey};
+use brickscope_profile::{Ceilings, KernelPace, Move, Numbers, Survey};
 
 use crate::text::wrap;
 use crate::view::roofline::short;
@@ -128,12 +128,52 @@ pub fn machine(survey: &Survey) -> String {
             }
         }
     }
+    paces(survey, &mut text, &mut note);
     for note in notes {
         for line in wrap(&note, 78) {
             let _ = writeln!(text, "{line}");
         }
     }
     screened_lines(text)
+}
+
+/// How fast kernels take weights in from a cache: a line for each kernel, order of rows and number of threads.
+fn paces(survey: &Survey, text: &mut String, note: &mut impl FnMut(&str, &str)) {
+    if survey.paces.is_empty() {
+        return;
+    }
+    let row = |kernel: &str, layout: &str, threads: &str, cells: [&str; 2]| {
+        let [l1, l2] = cells;
+        format!("{kernel:26}{layout:12}{threads:>7}{l1:>12}{l2:>12}\n")
+    };
+    text.push('\n');
+    text.push_str(&row("GB/s of weights", "", "threads", ["L1", "L2"]));
+    let _ = writeln!(text, "{}", "-".repeat(69));
+    let mut keys: Vec<(&str, bool, u32)> = survey.paces.iter().map(key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    for of_row in keys {
+        let (kernel, is_interleaved, threads) = of_row;
+        let of_key = || survey.paces.iter().filter(|of| key(of) == of_row);
+        let layout = if is_interleaved { "interleaved" } else { "" };
+        let rate = |level: &str| {
+            let rate = of_key().find(|of| of.level == level)?.bytes_per_second?;
+            Some(short(rate / 1e9))
+        };
+        let [l1, l2] = ["L1", "L2"].map(rate);
+        if l1.is_some() || l2.is_some() {
+            let cells = [l1.as_deref().unwrap_or("-"), l2.as_deref().unwrap_or("-")];
+            text.push_str(&row(&printable(kernel), layout, &threads.to_string(), cells));
+        }
+        for (of, absent) in of_key().filter_map(|of| Some((of, of.absent.as_ref()?))) {
+            let what = format!("{}, {}", of.name(), count(of.threads.into(), "thread"));
+            note(&what, &absent.reason);
+        }
+    }
+}
+
+fn key(of: &KernelPace) -> (&str, bool, u32) {
+    (&of.kernel, of.is_interleaved, of.threads)
 }
 
 /// A size in the powers of two that caches have.

@@ -145,6 +145,7 @@ fn table(roofline: &Roofline, text: &mut String) {
     let _ = writeln!(text, "{}", "-".repeat(79));
     let mut notes: Vec<String> = Vec::new();
     let (mut any_far, mut any_unsettled, mut any_without_flops) = (false, false, false);
+    let (mut any_unexplained, mut any_paced) = (false, false);
     let mut unknown = 0;
     for (index, brick) in roofline.bricks.iter().take(MOST_ROWS).enumerate() {
         let name = shortened(&brick.name, 16, "");
@@ -159,6 +160,8 @@ fn table(roofline: &Roofline, text: &mut String) {
         any_without_flops |= brick.flops.is_none();
         unknown += usize::from(brick.notes.contains(&Note::IdleUnknown));
         any_far |= place.reach == Reach::Far;
+        any_unexplained |= place.reach == Reach::Far && place.pace.is_none();
+        any_paced |= place.reach == Reach::Kernel;
         any_unsettled |= place.reach == Reach::Unsettled;
         text.push_str(&row(
             letter(index),
@@ -190,11 +193,20 @@ fn table(roofline: &Roofline, text: &mut String) {
         ));
     }
     if any_far {
+        let likely = match any_unexplained {
+            true => "; likely latency, synchronisation or idle threads",
+            // What its code reaches is above.
+            false => "",
+        };
+        notes.push(format!("far: under {:.0} % of the roof{likely}", 100.0 * NEAR));
+    }
+    if any_paced {
         notes.push(format!(
-            "far: under {:.0} % of the roof; likely latency, synchronisation or idle threads",
-            100.0 * NEAR
+            "kernel: at least {:.0} % of what its code reaches with weights in a cache, and the machine gives more",
+            100.0 / SWINGS
         ));
     }
+    notes.extend(roofline.pace_absent.as_ref().map(|absent| printable_text(&absent.reason)));
     if any_unsettled {
         notes.push(format!(
             "swings: its limit was measured to be {:.0} % lower or more, or beside other programs, so near or far can't be \

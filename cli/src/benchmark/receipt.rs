@@ -168,6 +168,7 @@ fn ceilings(ceilings: brickscope::Ceilings) -> Ceilings {
         readings,
         machine_read_bytes_per_second: _,
         spreads: _,
+        paces: _,
         of_known_work: _,
     } = ceilings;
     // What memory gave on earlier days says nothing of this run.

@@ -123,7 +123,8 @@ impl Cacheable for Ceilings {
         }
         let rates = [self.read_bytes_per_second, self.flops_per_second];
         let caches = self.caches.iter().map(|cache| cache.read_bytes_per_second);
-        are_rates(rates.into_iter().chain(self.int8_ops_per_second).chain(caches))
+        let paces = self.paces.iter().filter_map(|pace| pace.bytes_per_second);
+        are_rates(rates.into_iter().chain(self.int8_ops_per_second).chain(caches).chain(paces))
     }
 }
 
@@ -133,7 +134,8 @@ impl Cacheable for Survey {
     fn check(&self) -> Result<(), &'static str> {
         let bandwidths = self.bandwidth.iter().filter_map(|row| row.bytes_per_second);
         let peaks = self.peaks.iter().filter_map(|row| row.ops_per_second);
-        are_rates(bandwidths.chain(peaks))
+        let paces = self.paces.iter().filter_map(|pace| pace.bytes_per_second);
+        are_rates(bandwidths.chain(peaks).chain(paces))
     }
 }
 
@@ -267,7 +269,8 @@ pub(crate) fn ceilings(
     } else if let Some(remark) = remark(others_share) {
         value.basis += &format!("; {remark}");
     }
-    with_readings(model.gguf.file_len() as u64, kernels, pool, &mut value);
+    let (bytes, types) = (model.gguf.file_len() as u64, model.product_types());
+    with_readings((bytes, &types), kernels, pool, &mut value);
     Ok(value)
 }
 
@@ -298,7 +301,8 @@ pub(crate) fn sure_ceilings(
     if source.is_cached {
         value = value.kept();
     }
-    with_readings(model.gguf.file_len() as u64, kernels, pool, &mut value);
+    let (bytes, types) = (model.gguf.file_len() as u64, model.product_types());
+    with_readings((bytes, &types), kernels, pool, &mut value);
     Ok(value)
 }
 
@@ -340,7 +344,8 @@ pub(crate) fn ceilings_of_others(
         value.basis += &format!("; {remark}");
     }
     let bytes = model.map_or(0, |model| model.file_bytes);
-    with_readings(bytes, kernels, &pool, &mut value);
+    // How fast the kernels of others are, nobody measures.
+    with_readings((bytes, &[]), kernels, &pool, &mut value);
     Ok(value)
 }
 

@@ -6,9 +6,11 @@
 use std::num::NonZeroUsize;
 
 use brickscope::save::now_rfc3339;
-use brickscope::{CeilingReading, Ceilings, LimitSpread, LoadWatch, Numbers, ReadingTime};
+use brickscope::{
+    CeilingReading, Ceilings, KernelPace, LimitSpread, LoadWatch, Numbers, ReadingTime,
+};
 use brickscope_engine::Model;
-use brickscope_kernels::{Kernels, ThreadPool};
+use brickscope_kernels::{Kernels, QuantType, ThreadPool};
 use serde::{Deserialize, Serialize};
 
 use super::{Cacheable, Cached, Identity, are_rates, load, much, store};
@@ -35,7 +37,7 @@ impl Cacheable for MemoryReadings {
     }
 }
 
-/// What arithmetic, caches and memory gave so many threads of one backend at different times, oldest first.
+/// What arithmetic, caches, memory and kernels gave so many threads of one backend at different times, oldest first.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 struct LimitReadings {
     readings: Vec<LimitReading>,
@@ -69,8 +71,10 @@ impl Cacheable for LimitReadings {
 
 /// Adds what the machine gives right now, and gave before. For a model that a cache holds, what was kept of memory is
 /// enough.
+///
+/// `types` are those of the weights that a run with our own kernels multiplies.
 pub(super) fn with_readings(
-    model_bytes: u64,
+    (model_bytes, types): (u64, &[QuantType]),
     kernels: Kernels,
     pool: &ThreadPool,
     ceilings: &mut Ceilings,
@@ -83,7 +87,10 @@ pub(super) fn with_readings(
         read_memory(ReadingTime::Before, pool, ceilings);
     }
     settle(ceilings, pool);
-    read_limits(kernels, pool, model_bytes, ceilings);
+    // What was kept of kernels that the run doesn't use says nothing of it.
+    let used: Vec<&str> = types.iter().map(|of| kernels.matmul_name(*of, 1)).collect();
+    ceilings.paces.retain(|pace| used.contains(&&*pace.kernel));
+    read_limits(kernels, pool, (model_bytes, types), ceilings);
 }
 
 /// Measures the machine once more, after the run of `model` that these ceilings are for.
@@ -98,11 +105,17 @@ pub(crate) fn measure_again(
         read_memory(ReadingTime::After, pool, ceilings);
         settle(ceilings, pool);
     }
-    read_limits(kernels, pool, model_bytes, ceilings);
+    read_limits(kernels, pool, (model_bytes, &model.product_types()), ceilings);
 }
 
-/// Measures arithmetic and caches, and memory if the run has fewer threads than there are CPUs; keeps what nobody disturbed.
-fn read_limits(kernels: Kernels, pool: &ThreadPool, model_bytes: u64, ceilings: &mut Ceilings) {
+/// Measures arithmetic and caches, the pace of the kernels for these types of weights, and memory if the run has fewer threads
+/// than there are CPUs; keeps what nobody disturbed.
+fn read_limits(
+    kernels: Kernels,
+    pool: &ThreadPool,
+    (model_bytes, types): (u64, &[QuantType]),
+    ceilings: &mut Ceilings,
+) {
     // A cache that is larger than the model and all that its passes leave is read by none of them, and a large one takes long
     // to measure.
     const ROOM: u64 = 4;
@@ -117,6 +130,8 @@ fn read_limits(kernels: Kernels, pool: &ThreadPool, model_bytes: u64, ceilings: 
     {
         rates.push((Ceilings::MEMORY.to_owned(), rate));
     }
+    let paces = brickscope::machine::measure_paces(kernels, pool, types);
+    rates.extend(paces.iter().filter_map(|pace| Some((pace.name(), pace.bytes_per_second?))));
     let others = watch.and_then(|watch| watch.so_far()).ok();
     let others_share = others.map(|load| load.others_share());
     let disturbed = much(others_share).is_some();
@@ -126,6 +141,7 @@ fn read_limits(kernels: Kernels, pool: &ThreadPool, model_bytes: u64, ceilings: 
         .and_then(|folder| load::<LimitReadings>(folder, &identity).ok().flatten())
         .map(|kept| kept.value)
         .unwrap_or_default();
+    add_paces(paces, &kept, ceilings);
     add_limits(&rates, disturbed, &kept, ceilings);
     let Some(folder) = folder.filter(|_| !disturbed) else { return };
     let mut value = kept;
@@ -134,6 +150,26 @@ fn read_limits(kernels: Kernels, pool: &ThreadPool, model_bytes: u64, ceilings: 
     value.readings.drain(..surplus);
     if let Err(error) = store(&folder, &Cached { identity, others_share, value }) {
         tell!("note: the machine's limits couldn't be stored for next time: {error:#}");
+    }
+}
+
+/// Gives each kernel its pace, where it has none yet: the first that was measured of it.
+fn add_paces(measured: Vec<KernelPace>, kept: &LimitReadings, ceilings: &mut Ceilings) {
+    for mut pace in measured {
+        let name = pace.name();
+        let known = ceilings.paces.iter().position(|known| known.name() == name);
+        let has_one = known.is_some_and(|at| ceilings.paces[at].bytes_per_second.is_some());
+        if has_one || (known.is_some() && pace.bytes_per_second.is_none()) {
+            continue;
+        }
+        // What can't be measured now says why, whatever was kept.
+        if pace.bytes_per_second.is_some() {
+            pace.bytes_per_second = kept.of(&name).next().or(pace.bytes_per_second);
+        }
+        match known {
+            Some(at) => ceilings.paces[at] = pace,
+            None => ceilings.paces.push(pace),
+        }
     }
 }
 
@@ -189,9 +225,13 @@ fn limit_mut<'c>(ceilings: &'c mut Ceilings, name: &str) -> Option<&'c mut f64> 
         "f32" => Some(&mut ceilings.flops_per_second),
         "int8" => ceilings.int8_ops_per_second.as_mut(),
         Ceilings::MEMORY => Some(&mut ceilings.read_bytes_per_second),
-        level => {
+        of => {
             let mut caches = ceilings.caches.iter_mut();
-            caches.find(|cache| cache.level == level).map(|cache| &mut cache.read_bytes_per_second)
+            if let Some(cache) = caches.find(|cache| cache.level == of) {
+                return Some(&mut cache.read_bytes_per_second);
+            }
+            let mut paces = ceilings.paces.iter_mut();
+            paces.find(|pace| pace.name() == of)?.bytes_per_second.as_mut()
         }
     }
 }
@@ -384,5 +424,48 @@ mod tests {
         let mut ceilings = Ceilings { flops_per_second: 236.0, ..Ceilings::default() };
         add_limits(&[("f32".to_owned(), 118.0)], true, &kept(&[]), &mut ceilings);
         assert_eq!((ceilings.flops_per_second, ceilings.steadiness("f32")), (236.0, 0.5));
+    }
+    #[test]
+    fn a_kernel_has_the_pace_that_was_measured_first_and_its_spread() {
+        let pace = |rate: Option<f64>| KernelPace {
+            kernel: "gemv_q4_k_avx512".to_owned(),
+            level: "L1".to_owned(),
+            threads: 1,
+            bytes_per_second: rate,
+            ..KernelPace::default()
+        };
+        let name = pace(None).name();
+        let reading = LimitReading {
+            measured: String::new(),
+            per_second: vec![(name.clone(), 25e9), ("gemv_q4_k_avx512 from L2".to_owned(), 9e9)],
+        };
+        let kept = LimitReadings { readings: vec![reading] };
+        let mut ceilings = Ceilings::default();
+        // Before the run no two readings agreed, after it they did.
+        add_paces(vec![pace(None)], &kept, &mut ceilings);
+        assert_eq!(ceilings.paces, [pace(None)]);
+        add_paces(vec![pace(Some(26e9))], &kept, &mut ceilings);
+        assert_eq!(ceilings.paces, [pace(Some(25e9))]);
+        add_limits(&[(name.clone(), 26e9)], false, &kept, &mut ceilings);
+        assert_eq!(ceilings.paces, [pace(Some(26e9))]);
+        let [spread] = &ceilings.spreads[..] else { panic!("{:?}", ceilings.spreads) };
+        assert_eq!((spread.of.as_str(), spread.first_per_second), (name.as_str(), 25e9));
+        assert_eq!((spread.lowest_per_second, spread.around.len()), (25e9, 1));
+        // What is measured again doesn't take its place, nor does a reason.
+        add_paces(vec![pace(Some(24e9)), pace(None)], &kept, &mut ceilings);
+        assert_eq!(ceilings.paces, [pace(Some(26e9))]);
+    }
+
+    #[test]
+    fn what_was_kept_before_kernels_had_a_pace_is_read() {
+        let text = r#"{"readings": [{"measured": "2026-11-21", "per_second": [["f32", 2e11]]}]}"#;
+        let readings: LimitReadings = serde_json::from_str(text).expect("as it was written");
+        assert_eq!(readings.of("f32").collect::<Vec<_>>(), [2e11]);
+        let text = r#"{"read_bytes_per_second": 5e10, "flops_per_second": 2e11, "basis": ""}"#;
+        let ceilings: Ceilings = serde_json::from_str(text).expect("as it was written");
+        assert!(ceilings.paces.is_empty());
+        let text = r#"{"measured": "", "backend": "", "caches": [], "bandwidth": [], "peaks": []}"#;
+        let survey: brickscope::Survey = serde_json::from_str(text).expect("as it was written");
+        assert!(survey.paces.is_empty());
     }
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::KernelPace;
+
 /// The measured peaks of a machine, and how they were obtained.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Ceilings {
@@ -37,6 +39,10 @@ pub struct Ceilings {
     /// the run read it, if these are fewer than the CPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spreads: Vec<LimitSpread>,
+    /// How fast the kernels of the run's products are by themselves; empty in files of earlier versions, and for kernels that
+    /// aren't ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paces: Vec<KernelPace>,
     /// Whether only those spans are held to them whose work is known, in the profile of a device by itself: another program's
     /// file tells the work of some. No file has it.
     #[serde(skip)]
@@ -46,7 +52,7 @@ pub struct Ceilings {
 /// The lowest and the highest that a limit was measured to be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LimitSpread {
-    /// Which limit: `f32`, `int8`, `memory`, or a level of cache.
+    /// Which limit: `f32`, `int8`, `memory`, a level of cache, or a kernel's pace ([`KernelPace::name`]).
     pub of: String,
     /// The lowest right before or after the run, or at an earlier time, if two measurements agree on that. Multiplications
     /// and additions per second, or bytes.
@@ -214,7 +220,8 @@ impl Ceilings {
         around.chain(confirmed).reduce(f64::min)
     }
 
-    /// The part of a limit that it was at its lowest, 1 if it was measured once: `of` is `f32`, `int8` or a level of cache.
+    /// The part of a limit that it was at its lowest, 1 if it was measured once: `of` is `f32`, `int8`, a level of cache, or
+    /// a kernel's pace.
     #[must_use]
     pub fn steadiness(&self, of: &str) -> f64 {
         let spread = self.spreads.iter().find(|spread| spread.of == of);

@@ -3,11 +3,13 @@
 mod ceilings;
 mod counters;
 mod load;
+mod pace;
 mod survey;
 
 pub use ceilings::{CacheCeiling, CeilingReading, Ceilings, LimitSpread, Numbers, ReadingTime};
 pub use counters::{CounterReading, CounterSums};
 pub use load::{Disturbance, Disturber, OtherLoad};
+pub use pace::KernelPace;
 use serde::{Deserialize, Serialize};
 pub use survey::{Bandwidth, Move, Peak, Survey};
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::absent::Absent;
-use crate::machine::{CacheCeiling, CacheLevel, Ceilings, Numbers};
+use crate::machine::{CacheCeiling, CacheLevel, Ceilings, KernelPace, Numbers};
 
 /// The result of `brickscope machine`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,10 @@ pub struct Survey {
     pub bandwidth: Vec<Bandwidth>,
     /// Operations per second.
     pub peaks: Vec<Peak>,
+    /// How fast the kernels of each backend take weights in, by format: on one thread and on all. Files of earlier versions
+    /// have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paces: Vec<KernelPace>,
 }
 
 /// How fast some threads move data at one level.
@@ -126,6 +130,9 @@ impl Survey {
                 read_bytes_per_second: read(&cache.name())?,
             })
         });
+        let end = format!("_{}", self.backend);
+        let paces = self.paces.iter();
+        let paces = paces.filter(|of| of.threads == threads && of.kernel.ends_with(&end)).cloned();
         Some(Ceilings {
             read_bytes_per_second: memory,
             flops_per_second: peak("f32")?,
@@ -134,6 +141,7 @@ impl Survey {
             basis: Ceilings::basis("measured by `brickscope machine`", threads, &self.backend),
             measured: Some(self.measured.clone()),
             caches: caches.collect(),
+            paces: paces.collect(),
             ..Ceilings::default()
         })
     }

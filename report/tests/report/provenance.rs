@@ -269,6 +269,7 @@ impl<'f> Files<'f> {
                         told.push(says);
                     }
                 }
+                told.extend(roofline.pace_absent.map(|absent| absent.reason));
                 for brick in roofline.bricks {
                     told.extend(brick.absent.map(|absent| absent.reason));
                     told.extend(brick.notes.iter().map(ToString::to_string));

@@ -3,8 +3,8 @@
 use brickscope::{
     Absent, Bandwidth, BrickId, BrickKernel, BrickProfiler, CacheCeiling, CeilingReading, Ceilings,
     DeviceLaunch, ExecutionGraph, ExecutionNode, FunctionSamples, GraphLayers, GraphLayersBy,
-    HostLaunch, Imported, ImportedTest, LayerBrick, Machine, MockClock, Model, Move, Name,
-    NameKind, Peak, Phase, Profile, ReadingTime, Route, Run, Serialised, SimulatedDevice,
+    HostLaunch, Imported, ImportedTest, KernelPace, LayerBrick, Machine, MockClock, Model, Move,
+    Name, NameKind, Peak, Phase, Profile, ReadingTime, Route, Run, Serialised, SimulatedDevice,
     SlowBrick, SlowTokens, StatedRate, StreamId, Survey, TileLevel, TileStats, TileThread,
     TransferDirection, TreeOptions, Unruled, WeightGroup, Work,
 };
@@ -226,6 +226,13 @@ fn ceilings() -> Ceilings {
             measured: "2026-11-20".to_owned(),
             read_bytes_per_second: 5e9,
             disturbed: false,
+        }],
+        paces: vec![KernelPace {
+            kernel: "gemv_q8_0_avx2".to_owned(),
+            level: "L1".to_owned(),
+            threads: 1,
+            absent: Some(absent("too little")),
+            ..KernelPace::default()
         }],
         ..Ceilings::default()
     }
@@ -513,6 +520,16 @@ fn no_text_of_a_machine_controls_a_terminal() {
                 threads: 1,
                 ops_per_second,
                 absent: ops_per_second.is_none().then(|| absent("too little")),
+            })
+            .into(),
+        paces: [Some(1e9), None]
+            .map(|bytes_per_second| KernelPace {
+                kernel: "gemv_q8_0_avx2".to_owned(),
+                level: if bytes_per_second.is_some() { "L1" } else { "L2" }.to_owned(),
+                threads: 1,
+                bytes_per_second,
+                absent: bytes_per_second.is_none().then(|| absent("too little")),
+                ..KernelPace::default()
             })
             .into(),
     };

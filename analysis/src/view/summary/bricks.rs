@@ -197,7 +197,7 @@ impl Brick {
         let tone = match place.reach {
             Reach::At => Tone::Good,
             Reach::Above => return (format!("{of_roof}, above it"), Tone::Plain),
-            Reach::Near | Reach::Unsettled => Tone::Plain,
+            Reach::Near | Reach::Unsettled | Reach::Kernel => Tone::Plain,
             // Red is for what is worth a look.
             Reach::Far if share < 0.05 => Tone::Plain,
             Reach::Far => Tone::Bad,

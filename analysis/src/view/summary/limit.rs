@@ -61,7 +61,7 @@ pub(super) fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
     };
     let tone = match verdict.reach {
         Reach::At => Tone::Good,
-        Reach::Near | Reach::Unsettled | Reach::Above => Tone::Plain,
+        Reach::Near | Reach::Unsettled | Reach::Above | Reach::Kernel => Tone::Plain,
         Reach::Far => Tone::Bad,
     };
     let typical = Typical::of(profile, phase);

@@ -242,8 +242,10 @@ impl<'m> Side<'m> {
             generated_tokens: decoded.len() as u64,
             ..Run::default()
         };
+        let model = source::describe(self.session.model());
         for round in &mut self.rounds {
             round.run = Some(run.clone());
+            round.model = Some(model.clone());
             match &self.ceilings {
                 Some(Ok(ceilings)) => round.ceilings = Some(ceilings.clone()),
                 Some(Err(absent)) => round.ceilings_absent = Some(absent.clone()),

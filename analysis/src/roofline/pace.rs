@@ -1,0 +1,328 @@
+//! The third roof: how fast the kernels of a brick take its weights in when these lie near the core. Better code raises it,
+//! and so do more threads; faster memory and smaller weights don't.
+
+use std::collections::BTreeSet;
+
+use brickscope_profile::text::printable;
+use brickscope_profile::{
+    Absent, BrickId, BrickStats, Ceilings, KernelPace, Phase, Profile, WeightGroup,
+};
+use serde::Serialize;
+
+use super::{MOST, SWINGS};
+use crate::passes::is_of_device;
+use crate::words::whole;
+
+/// The backends that our own kernels have on a CPU.
+pub(crate) const OURS: [&str; 4] = ["scalar", "avx2", "avx512", "neon"];
+
+/// Which tensors a brick multiplies by. A head that is tied to the embedding has no tensor of its own.
+const TENSORS: [(BrickId, &[&str]); 6] = [
+    (BrickId::QkvProjection, &["attn_q", "attn_k", "attn_v", "attn_qkv"]),
+    (BrickId::OutputProjection, &["attn_output"]),
+    (BrickId::GateProjection, &["ffn_gate"]),
+    (BrickId::UpProjection, &["ffn_up"]),
+    (BrickId::DownProjection, &["ffn_down"]),
+    (BrickId::LmHead, &[HEAD]),
+];
+const HEAD: &str = "output";
+const EMBEDDING: &str = "token_embd";
+
+/// If more than one pass in so many was disturbed, threads had no core, and a pace says nothing of their rate.
+const DISTURBED: u64 = 10;
+
+/// How fast bricks took their weights in, and how fast their code does when these lie in a cache.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OwnPace {
+    /// The kernels.
+    pub kernels: Vec<String>,
+    /// The caches that the weights lay in when these were measured: `L1`.
+    pub level: String,
+    /// Bytes of weights that the bricks took in per second.
+    pub bytes_per_second: f64,
+    /// What their code reaches.
+    pub pace_per_second: f64,
+    /// The lowest that this was around the run.
+    pub lowest_per_second: f64,
+    /// The part of it that was reached.
+    pub of_pace: f64,
+    /// How many times as fast the machine's limits would let them be: the most that better code brings.
+    pub at_the_roof: f64,
+    #[serde(skip)]
+    sums: Sums,
+}
+
+/// Times in seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Sums {
+    /// The bytes of weights.
+    bytes: f64,
+    took: f64,
+    /// What it takes at the kernels' pace, as it is stated and as low as it was.
+    at_pace: f64,
+    at_lowest: f64,
+    /// The least time by the machine's limits, as they are stated and as low as they were.
+    least: f64,
+    slow_least: f64,
+    /// Whether each pace was measured around the run, and nobody disturbed it.
+    is_sure: bool,
+}
+
+/// What a brick took, and its least times by the machine's limits, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    pub(super) took: f64,
+    pub(super) least: f64,
+    pub(super) slow_least: f64,
+}
+
+impl OwnPace {
+    fn of(mut kernels: Vec<String>, levels: &BTreeSet<String>, sums: Sums) -> Option<Self> {
+        kernels.sort_unstable();
+        kernels.dedup();
+        let levels: Vec<&str> = levels.iter().map(String::as_str).collect();
+        let own = Self {
+            kernels,
+            level: levels.join(" and "),
+            bytes_per_second: sums.bytes / sums.took,
+            pace_per_second: sums.bytes / sums.at_pace,
+            lowest_per_second: sums.bytes / sums.at_lowest,
+            of_pace: sums.at_pace / sums.took,
+            at_the_roof: sums.took / sums.least,
+            sums,
+        };
+        let figures = [own.bytes_per_second, own.pace_per_second, own.lowest_per_second];
+        let parts = [own.of_pace, own.at_the_roof];
+        let are_figures = figures.into_iter().all(Ceilings::is_rate)
+            && parts.into_iter().all(|part| part.is_finite() && part > 0.0);
+        are_figures.then_some(own)
+    }
+
+    /// That of several bricks together. `None` of none.
+    pub(super) fn together<'p>(all: impl Iterator<Item = &'p Self>) -> Option<Self> {
+        let (mut kernels, mut levels) = (Vec::new(), BTreeSet::new());
+        let mut sums: Option<Sums> = None;
+        for own in all {
+            kernels.extend(own.kernels.iter().cloned());
+            levels.extend(own.level.split(" and ").map(str::to_owned));
+            sums = Some(sums.map_or(own.sums, |sums| sums.and(own.sums)));
+        }
+        Self::of(kernels, &levels, sums?)
+    }
+
+    /// How long the bricks took, in nanoseconds.
+    pub(super) fn took_ns(&self) -> f64 {
+        self.sums.took * 1e9
+    }
+
+    /// What they took more than the machine's limits allow, in nanoseconds.
+    pub(crate) fn above_ns(&self) -> f64 {
+        (self.sums.took - self.sums.least).max(0.0) * 1e9
+    }
+
+    /// Whether their code is what limits them: they are nearly as fast as it is anywhere, and the machine, at its slowest,
+    /// would have let them be faster, both by more than measurements may differ. A pace that swung, that others disturbed, or
+    /// that the run beat is no evidence.
+    #[must_use]
+    pub fn is_limit(&self) -> bool {
+        let Sums { at_pace, at_lowest, slow_least, is_sure, .. } = self.sums;
+        is_sure
+            && at_lowest <= SWINGS * at_pace
+            && (1.0 / SWINGS..=MOST).contains(&self.of_pace)
+            && at_pace > SWINGS * slow_least
+    }
+
+    /// What was reached, of what: `25 of 26 GB/s that this code reaches from L1`.
+    #[must_use]
+    pub fn says(&self) -> String {
+        format!(
+            "{} of {} GB/s that this code reaches from {}",
+            whole(self.bytes_per_second / 1e9),
+            whole(self.pace_per_second / 1e9),
+            printable(&self.level)
+        )
+    }
+
+    /// What better code brings: `better code helps up to 3.6 ×`.
+    #[must_use]
+    pub fn helps(&self) -> String {
+        format!("better code helps up to {:.1} ×", self.at_the_roof)
+    }
+}
+
+impl Sums {
+    fn and(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            took: self.took + other.took,
+            at_pace: self.at_pace + other.at_pace,
+            at_lowest: self.at_lowest + other.at_lowest,
+            least: self.least + other.least,
+            slow_least: self.slow_least + other.slow_least,
+            is_sure: self.is_sure && other.is_sure,
+        }
+    }
+}
+
+/// The paces of the kernels of a phase.
+pub(super) struct Paces<'p> {
+    ceilings: &'p Ceilings,
+    backend: &'p str,
+    threads: u32,
+    weights: &'p [WeightGroup],
+    interleaved_bytes: u64,
+    /// The names of the phase's kernels.
+    kernels: BTreeSet<&'p str>,
+}
+
+impl<'p> Paces<'p> {
+    /// `None` where there are no such kernels: products of several tokens have none, and of an engine that names no kernels
+    /// nothing is known.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none, where there could be.
+    pub(super) fn of(profile: &'p Profile, phase: Phase) -> Result<Option<Self>, Absent> {
+        let absent = |reason: String| Err(Absent { reason });
+        let run = profile.run.as_ref().filter(|run| !run.backend.is_empty());
+        let (Some(run), Some(ceilings), Phase::Decode) = (run, &profile.ceilings, phase) else {
+            return Ok(None);
+        };
+        if is_of_device(profile) || !profile.devices.is_empty() {
+            return Ok(None);
+        }
+        if profile.imported.is_some() || !OURS.contains(&run.backend.as_str()) {
+            return absent(format!(
+                "How fast the kernels of {} are by themselves is not known, only those of brickscope are measured: whether they \
+                 limit it, runs with other numbers of threads show.",
+                printable(&run.backend)
+            ));
+        }
+        let kernels = profile.kernels(Some(phase));
+        let kernels: BTreeSet<&str> = kernels.iter().map(|of| of.stats.name.as_str()).collect();
+        if !kernels.iter().any(|name| name.starts_with("gemv_")) {
+            return Ok(None);
+        }
+        if kernels.iter().any(|name| name.starts_with("gemm_")) {
+            return absent(
+                "The pace of kernels that multiply several tokens at once is not measured."
+                    .to_owned(),
+            );
+        }
+        if let Some(total) = profile.phase(phase)
+            && total.disturbed.saturating_mul(DISTURBED) > total.passes
+        {
+            return absent(format!(
+                "Threads waited for a CPU in {} of {} passes, so the pace of their kernels says nothing of them.",
+                total.disturbed, total.passes
+            ));
+        }
+        if ceilings.paces.is_empty() {
+            return absent("The pace of its kernels was not measured.".to_owned());
+        }
+        let model = profile.model.as_ref();
+        Ok(Some(Self {
+            ceilings,
+            backend: &run.backend,
+            threads: run.threads,
+            weights: model.map_or(&[][..], |model| &model.weights[..]),
+            interleaved_bytes: model.and_then(|model| model.interleaved_bytes).unwrap_or(0),
+            kernels,
+        }))
+    }
+
+    /// That of a brick; `None` if it multiplies no weights, or the pace of one of its kernels is not known.
+    pub(super) fn of_brick(&self, stats: &BrickStats, times: Times) -> Option<OwnPace> {
+        let brick = BrickId::from_str(&stats.name)?;
+        let (_, tensors) = TENSORS.iter().find(|(id, _)| *id == brick)?;
+        let groups: Vec<&WeightGroup> = self.matrices().filter(|of| is_of(of, tensors)).collect();
+        let all: f64 = groups.iter().map(|of| of.bytes as f64).sum();
+        // As stated: the same that the other roofs count.
+        let bytes = stats.data.weights.min(stats.total_bytes) as f64;
+        if all <= 0.0 || bytes <= 0.0 {
+            return None;
+        }
+        let (mut kernels, mut levels) = (Vec::new(), BTreeSet::new());
+        let Times { took, least, slow_least } = times;
+        let mut sums = Sums {
+            bytes,
+            took,
+            at_pace: 0.0,
+            at_lowest: 0.0,
+            least,
+            slow_least,
+            is_sure: true,
+        };
+        for group in groups {
+            let kernel = KernelPace::kernel_of(&group.format, self.backend);
+            let pace = self.kernel(&kernel)?;
+            let rate = pace.bytes_per_second?;
+            let name = pace.name();
+            let spread = self.ceilings.spreads.iter().find(|of| of.of == name);
+            // A pass reads each of its matrices once.
+            let at_pace = bytes * (group.bytes as f64 / all) / rate;
+            sums.at_pace += at_pace;
+            sums.at_lowest += at_pace / self.ceilings.steadiness(&name);
+            sums.is_sure &= spread.is_some_and(|spread| !spread.around.is_empty());
+            levels.insert(pace.level.clone());
+            kernels.push(kernel);
+        }
+        OwnPace::of(kernels, &levels, sums)
+    }
+
+    /// Why no brick has one.
+    pub(super) fn absent(&self) -> Absent {
+        let mut paces = self.ceilings.paces.iter();
+        let why = paces.find_map(|of| {
+            of.absent.as_ref().filter(|_| self.kernels.contains(of.kernel.as_str()))
+        });
+        let why = why.map_or("none was measured as it ran them", |absent| &*absent.reason);
+        Absent { reason: format!("The pace of its kernels is not known: {why}.") }
+    }
+
+    /// The highest pace of a kernel of this phase, with weights in the order that it read them in.
+    fn kernel(&self, kernel: &str) -> Option<&'p KernelPace> {
+        if !self.kernels.contains(kernel) {
+            return None;
+        }
+        let is_interleaved = self.is_interleaved(kernel)?;
+        let paces = self.ceilings.paces.iter().filter(|of| {
+            of.kernel == kernel
+                && of.is_interleaved == is_interleaved
+                && of.threads == self.threads
+                && of.bytes_per_second.is_some_and(Ceilings::is_rate)
+        });
+        paces.max_by(|a, b| {
+            let rate = |of: &KernelPace| of.bytes_per_second.unwrap_or(0.0);
+            rate(a).total_cmp(&rate(b))
+        })
+    }
+
+    /// Whether the weights of a kernel were interleaved; `None` if only some of those were that could be.
+    fn is_interleaved(&self, kernel: &str) -> Option<bool> {
+        let can_be = |kernel: &str| {
+            self.ceilings.paces.iter().any(|of| of.kernel == kernel && of.is_interleaved)
+        };
+        if self.interleaved_bytes == 0 || !can_be(kernel) {
+            return Some(false);
+        }
+        let products = self.matrices().filter(|of| {
+            let is_product = TENSORS.iter().any(|(_, tensors)| is_of(of, tensors));
+            is_product && can_be(&KernelPace::kernel_of(&of.format, self.backend))
+        });
+        let bytes = products.map(|of| of.bytes).fold(0, u64::saturating_add);
+        (bytes == self.interleaved_bytes).then_some(true)
+    }
+
+    /// The matrices that are multiplied: without an embedding that isn't also the head.
+    fn matrices(&self) -> impl Iterator<Item = &'p WeightGroup> {
+        let has_head = self.weights.iter().any(|of| of.is_matrix && of.name == HEAD);
+        self.weights.iter().filter(move |of| of.is_matrix && !(has_head && of.name == EMBEDDING))
+    }
+}
+
+/// Whether a group is of one of these tensors. Without a head of its own, the embedding is the head.
+fn is_of(group: &WeightGroup, tensors: &[&str]) -> bool {
+    let name = group.name.as_str();
+    tensors.contains(&name) || (name == EMBEDDING && tensors.contains(&HEAD))
+}

@@ -1,0 +1,255 @@
+//! What the kernels of a run reach by themselves.
+
+use brickscope_profile::{KernelPace, Machine, Model, NameKind, WeightGroup};
+
+use super::*;
+use crate::findings::Findings;
+use crate::view;
+
+/// More than any cache holds.
+const BYTES: u64 = 90_000_000;
+const Q4_K: &str = "gemv_q4_k_avx512";
+const Q6_K: &str = "gemv_q6_k_avx512";
+
+/// A kernel of one thread that takes so many GB/s in from L1.
+fn pace(kernel: &str, gigabytes: f64) -> KernelPace {
+    KernelPace {
+        kernel: kernel.to_owned(),
+        level: "L1".to_owned(),
+        threads: 1,
+        bytes_per_second: Some(gigabytes * GB),
+        ..KernelPace::default()
+    }
+}
+
+fn group(name: &str, format: &str, bytes: u64) -> WeightGroup {
+    WeightGroup {
+        name: name.to_owned(),
+        format: format.to_owned(),
+        is_matrix: true,
+        tensors: 1,
+        parameters: 2 * bytes,
+        bytes,
+    }
+}
+
+/// Measured once around the run.
+fn measured(profile: &mut Profile, pace: KernelPace) {
+    let rate = pace.bytes_per_second.expect("a rate");
+    let ceilings = profile.ceilings.as_mut().expect("ceilings");
+    ceilings.spreads.push(LimitSpread {
+        of: pace.name(),
+        lowest_per_second: rate,
+        highest_per_second: rate,
+        first_per_second: rate,
+        around: vec![rate],
+        readings: 1,
+    });
+    ceilings.paces.push(pace);
+}
+
+/// Decode on one thread, with one brick of this work in q4_k.
+fn of_one(nanos: u64, work: Work, gigabytes: f64) -> Profile {
+    let mut profile = run(&[("LmHead", nanos, work)]);
+    profile.machine = None;
+    profile.run = Some(Run { backend: "avx512".to_owned(), threads: 1, ..Run::default() });
+    let weights = vec![group("output", "q4_k", BYTES), group("token_embd", "q8_0", BYTES)];
+    profile.model = Some(Model { weights, ..Model::default() });
+    ran(&mut profile, Q4_K);
+    measured(&mut profile, pace(Q4_K, gigabytes));
+    profile
+}
+
+/// That a kernel was among those of decode.
+fn ran(profile: &mut Profile, kernel: &str) {
+    let mut total = profile.totals[0].clone();
+    total.kind = NameKind::Kernel;
+    total.category = None;
+    kernel.clone_into(&mut total.stats.name);
+    profile.totals.push(total);
+}
+
+/// It took its weights in at so many GB/s, where its kernel takes in so many from L1, and memory gives 50.
+fn at(gigabytes: f64, of: f64) -> Profile {
+    of_one(nanos(BYTES, gigabytes), weights(BYTES), of)
+}
+
+/// The reach of the brick, and of the phase.
+fn reach(profile: &Profile) -> [Reach; 2] {
+    let roofline = roofline(profile);
+    let brick = roofline.bricks[0].place.as_ref().expect("work was stated").reach;
+    [brick, roofline.verdict().expect("work was stated").reach]
+}
+
+#[test]
+fn a_kernel_at_its_own_pace_is_what_limits_wherever_its_data_are() {
+    let profile = at(12.0, 13.0);
+    assert_eq!(reach(&profile), [Reach::Kernel; 2]);
+    let of = roofline(&profile);
+    let verdict = of.verdict().expect("work was stated");
+    // The machine's limit stays what it is: better code may come as near to that.
+    assert_eq!((verdict.bound, verdict.limit().as_str()), (Bound::Memory, "kernel"));
+    assert!((verdict.of_roof - 0.24).abs() < 0.01, "{verdict:?}");
+    let says = "kernel-bound: 12 of 13 GB/s that this code reaches from L1";
+    assert_eq!(verdict.says(), says);
+    let note = format!("{says}; better code helps up to 4.2 ×");
+    assert!(of.bricks[0].notes.iter().any(|of| of.to_string() == note), "{:?}", of.bricks);
+    let headline = view::headline(&profile);
+    assert!(headline.contains(&note) && !headline.contains("latency"), "{headline}");
+    // In L2, too.
+    let bytes = 200_000;
+    let cached = of_one(nanos(bytes, 12.0), weights(bytes), 13.0);
+    assert_eq!(reach(&cached), [Reach::Kernel; 2]);
+    assert_eq!(place(&roofline(&cached), "LmHead").bound, Bound::Cache);
+}
+
+#[test]
+fn what_the_machine_limits_is_not_bound_by_its_kernel() {
+    for of in [48.0, 60.0] {
+        let profile = at(47.0, of);
+        assert_eq!(reach(&profile), [Reach::At; 2]);
+        let says = roofline(&profile).verdict().expect("work was stated").says();
+        assert!(says.starts_with("memory-bound: 94 % of 50 GB/s"), "{says}");
+    }
+    // Its kernel isn't so much slower than memory that measurements tell them apart.
+    assert_eq!(reach(&at(35.0, 42.0)), [Reach::Near; 2]);
+    // 95 % of the peak of 200 GFLOP/s.
+    let work = Work { flops: 1_900_000_000, ..weights(BYTES) };
+    let computing = of_one(10_000_000, work, 9.2);
+    assert_eq!(reach(&computing), [Reach::At; 2]);
+    assert_eq!(roofline(&computing).verdict().map(|of| of.bound), Some(Bound::Compute));
+}
+
+#[test]
+fn a_thread_without_a_core_is_not_bound_by_its_kernel() {
+    // Half of the time it had none, and nobody looked.
+    let profile = at(6.0, 13.0);
+    assert_eq!(reach(&profile), [Reach::Far; 2]);
+    let headline = view::headline(&profile);
+    assert!(headline.contains("at 6.0 of 13 GB/s that this code reaches from L1"), "{headline}");
+    assert!(!headline.contains("latency"), "{headline}");
+    let found = Findings::of(&profile);
+    let far = found.found.iter().find(|of| of.rule == "far-from-the-roof").expect("it is far");
+    assert!(far.advice.starts_with("its products take in 6.0 of 13 GB/s"), "{}", far.advice);
+    // It was seen, whatever the rate.
+    let mut profile = at(12.0, 13.0);
+    profile.phases[0].disturbed = 5;
+    assert_eq!(reach(&profile), [Reach::Far; 2]);
+    let why = roofline(&profile).pace_absent.expect("a reason").reason;
+    assert!(why.starts_with("Threads waited for a CPU in 5 of 10 passes"), "{why}");
+}
+
+#[test]
+fn a_pace_that_is_not_sure_gives_no_verdict() {
+    let changed = |change: fn(&mut LimitSpread)| {
+        let mut profile = at(12.0, 13.0);
+        change(&mut profile.ceilings.as_mut().expect("ceilings").spreads[0]);
+        reach(&profile)
+    };
+    assert_eq!(changed(|_| {}), [Reach::Kernel; 2]);
+    // It swung.
+    assert_eq!(changed(|spread| spread.lowest_per_second = 9.0 * GB), [Reach::Far; 2]);
+    // Others disturbed it each time.
+    assert_eq!(changed(|spread| spread.around.clear()), [Reach::Far; 2]);
+    // The run beat it.
+    assert_eq!(reach(&at(14.0, 13.0)), [Reach::Far; 2]);
+}
+
+#[test]
+fn without_a_pace_all_is_as_before_and_the_reason_is_told() {
+    let of = |change: fn(&mut Profile)| {
+        let mut profile = at(12.0, 13.0);
+        change(&mut profile);
+        assert_eq!(reach(&profile), [Reach::Far; 2]);
+        let headline = view::headline(&profile);
+        assert!(headline.contains("so likely latency"), "{headline}");
+        let of = roofline(&profile);
+        assert_eq!(of.bricks[0].place.as_ref().and_then(|place| place.pace.as_ref()), None);
+        of.pace_absent.map(|absent| absent.reason)
+    };
+    // A file of an earlier version.
+    let none = of(|profile| profile.ceilings.as_mut().expect("ceilings").paces.clear());
+    assert_eq!(none.as_deref(), Some("The pace of its kernels was not measured."));
+    let other = of(|profile| {
+        profile.run.as_mut().expect("a run").backend = "llama.cpp".to_owned();
+    });
+    let other = other.expect("a reason");
+    assert!(other.starts_with("How fast the kernels of llama.cpp are "), "{other}");
+    // An engine that names none.
+    assert_eq!(of(|profile| profile.run = None), None);
+    // Of another number of threads.
+    let threads = of(|profile| profile.run.as_mut().expect("a run").threads = 2);
+    let why = "The pace of its kernels is not known: none was measured as it ran them.";
+    assert_eq!(threads.as_deref(), Some(why));
+    // On a busy machine no two readings agree.
+    let busy = of(|profile| {
+        let pace = &mut profile.ceilings.as_mut().expect("ceilings").paces[0];
+        pace.bytes_per_second = None;
+        pace.absent = Some(Absent { reason: "no two readings agree".to_owned() });
+    });
+    let why = "The pace of its kernels is not known: no two readings agree.";
+    assert_eq!(busy.as_deref(), Some(why));
+}
+
+#[test]
+fn of_two_formats_each_has_its_pace() {
+    let mut profile = at(19.0, 30.0);
+    profile.totals.iter_mut().for_each(|total| {
+        if total.kind == NameKind::Brick {
+            "QkvProjection".clone_into(&mut total.stats.name);
+        }
+    });
+    let weights = vec![group("attn_q", "q4_k", 300), group("attn_v", "q6_k", 100)];
+    profile.model = Some(Model { weights, ..Model::default() });
+    // The other one isn't known.
+    let sums = |profile: &Profile| Roofline::of_sums(profile, Phase::Decode).expect("ceilings");
+    let of_brick = |of: &Roofline| of.bricks[0].place.as_ref().and_then(|of| of.pace.clone());
+    assert_eq!(of_brick(&sums(&profile)), None);
+    ran(&mut profile, Q6_K);
+    measured(&mut profile, pace(Q6_K, 10.0));
+    let own = of_brick(&sums(&profile)).expect("both are known");
+    assert_eq!((own.kernels.join(" "), own.level.as_str()), (format!("{Q4_K} {Q6_K}"), "L1"));
+    // Three parts of four at 30 GB/s, and one at 10.
+    assert!(close(own.pace_per_second, 20.0 * GB), "{own:?}");
+    assert!(own.is_limit());
+}
+
+#[test]
+fn the_pace_is_that_of_the_order_of_rows_that_the_run_read() {
+    let mut profile = at(12.0, 8.0);
+    measured(&mut profile, KernelPace { is_interleaved: true, ..pace(Q4_K, 13.0) });
+    let mut of = |interleaved_bytes| {
+        profile.model.as_mut().expect("a model").interleaved_bytes = interleaved_bytes;
+        let place = place(&roofline(&profile), "LmHead").clone();
+        place.pace.map(|pace| (pace.pace_per_second / GB).round())
+    };
+    assert_eq!(of(None), Some(8.0));
+    assert_eq!(of(Some(BYTES)), Some(13.0));
+    // Some were, and nobody knows which.
+    assert_eq!(of(Some(BYTES / 2)), None);
+}
+
+#[test]
+fn a_finding_says_what_helps_a_kernel_at_its_pace() {
+    let mut profile = at(12.0, 13.0);
+    let of = |profile: &Profile| {
+        let found = Findings::of(profile).found;
+        let rules: Vec<&str> = found.iter().map(|of| of.rule).collect();
+        assert!(!rules.contains(&"far-from-the-roof") && !rules.contains(&"memory-roof"));
+        found.into_iter().find(|of| of.rule == "kernel-bound").expect("it is")
+    };
+    let finding = of(&profile);
+    let says = "decode is kernel-bound: 12 of 13 GB/s that this code reaches from L1; \
+                better code helps up to 4.2 ×";
+    assert_eq!(finding.sentence(), format!("{says}, smaller weights don't"));
+    let gain = finding.gain.expect("better code brings something");
+    assert!((gain.highest_ns / (0.76 * gain.now_ns) - 1.0).abs() < 0.01, "{gain:?}");
+    profile.machine = Some(Machine { logical_cpus: Some(4), ..Machine::default() });
+    let finding = of(&profile);
+    assert_eq!(finding.sentence(), format!("{says}, more `--threads` help, smaller weights don't"));
+    assert_eq!(finding.gain, None);
+    let text = view::roofline(&profile);
+    assert!(text.contains("\nkernel: at least 80 % of what its code reaches"), "{text}");
+    assert!(text.contains("\nLmHead: kernel-bound: 12 of 13 GB/s that this code "), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
