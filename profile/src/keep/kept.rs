@@ -104,9 +104,9 @@ impl Kept {
     #[must_use]
     pub fn line(&self) -> String {
         format!(
-            "of {} passes the {} slowest are kept, and a sample of {}; sums are of all",
-            self.passes,
+            "kept: the {} slowest of {} passes, a sample of {}; sums: all",
             self.slowest,
+            self.passes,
             self.kept().saturating_sub(self.slowest)
         )
     }

@@ -38,9 +38,18 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 24 MiB and 8 MiB: with what reads them, less than 64 MiB.
+    /// Those of 32 MiB.
     fn default() -> Self {
-        Self { slowest: 24 << 20, sampled: 8 << 20 }
+        Self::of_mib(32)
+    }
+}
+
+impl Limits {
+    /// Of so many MiB, three of four for the slowest passes.
+    #[must_use]
+    pub fn of_mib(mib: u32) -> Self {
+        let all = usize::try_from(mib).unwrap_or(usize::MAX).saturating_mul(1 << 20);
+        Self { slowest: all / 4 * 3, sampled: all / 4 }
     }
 }
 

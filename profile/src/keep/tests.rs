@@ -67,7 +67,10 @@ proptest! {
     }
 
     #[test]
-    fn sums_are_those_of_all(times in prop::collection::vec(0_u64..1 << 40, 0..500), at in 0_usize..500) {
+    fn sums_are_those_of_all(
+        times in prop::collection::vec(0_u64..1 << 40, 0..500),
+        at in 0_usize..500,
+    ) {
         let mut all = Times::default();
         times.iter().for_each(|ns| all.add(*ns));
         prop_assert_eq!(all.count, times.len() as u64);
@@ -112,7 +115,7 @@ fn a_sample_is_of_the_begin_as_of_the_end() {
     }
 }
 
-/// Serves as a server with 16 places does, at `a_second` passes, with a pause in every thousandth.
+/// Passes as those of a server with 16 places, of which every thousandth is slow.
 fn serve(passes: u64, limits: Limits) {
     let mut keeper = Keeper::new(limits);
     let mut random = SplitMix64(7);
@@ -137,7 +140,9 @@ fn serve(passes: u64, limits: Limits) {
     assert_eq!(counted(&chosen), passes);
     let room = limits.slowest / ((16 << 10) + Keeper::<()>::EACH);
     let is_slow = |(offer, ()): &&(Offer, ())| offer.slow_ns > 300_000_000;
-    assert_eq!(kept.iter().filter(is_slow).count().min(room), slow.min(room));
+    let found = kept.iter().filter(is_slow).count();
+    // Of those that are as slow as the last one, none is in the tail.
+    assert!(found + 8 >= slow.min(room), "{found} of {slow}, with room for {room}");
 }
 
 #[test]
@@ -154,11 +159,9 @@ fn ten_hours_of_serving_take_no_more_than_64_mib() {
 
 #[test]
 fn a_profile_says_what_its_passes_stand_for() {
-    let sample = |of, passes: &[u32]| Sample {
-        phase: Phase::Decode,
-        tokens: 1,
-        of,
-        passes: passes.to_vec(),
+    let sample = |of, passes: &[u32]| {
+        let phase = Phase::Decode;
+        Sample { phase, tokens: 1, of, passes: passes.to_vec() }
     };
     let samples = vec![sample(90, &[1, 4, 5]), sample(5, &[2])];
     let kept = Kept { passes: 97, slowest: 2, samples, ..Kept::default() };
@@ -166,11 +169,9 @@ fn a_profile_says_what_its_passes_stand_for() {
     let weights = kept.weights();
     assert_eq!([1, 4, 5, 2].map(|serial| weights[&serial]), [30.0, 30.0, 30.0, 5.0]);
     assert_eq!(weights.values().sum::<f64>() + 2.0, 97.0);
-    assert_eq!(
-        kept.line(),
-        "of 97 passes the 2 slowest are kept, and a sample of 4; sums are of all"
-    );
-    assert!(kept.check(98).is_err_and(|why| why.contains("97 of 97 passes, and the phases have 98")));
+    assert_eq!(kept.line(), "kept: the 2 slowest of 97 passes, a sample of 4; sums: all");
+    let wrong = kept.check(98);
+    assert!(wrong.is_err_and(|why| why.contains("97 of 97 passes, and the phases have 98")));
     let none = Kept { samples: vec![sample(90, &[])], passes: 90, ..Kept::default() };
     assert_eq!(none.check(90), Err("a sample of 0 passes stands for 90".to_owned()));
 }
