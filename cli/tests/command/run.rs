@@ -515,7 +515,7 @@ fn what_recording_costs_is_measured_on_every_other_pass() {
 /// Our own engine knows no Gemma.
 #[test]
 fn what_has_no_room_is_kept_by_its_tail_and_summed_whole() {
-    let of = |options: &[&str], decodes| {
+    let of = |options: &[&str], decodes: &str| {
         let (mut command, run, dir) =
             command_of(options, "good/loads", &[], &[("DECODES", decodes)]);
         let output = command.output().expect("it starts");

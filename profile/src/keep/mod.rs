@@ -72,7 +72,8 @@ pub struct Offer {
 
 impl Offer {
     fn class(&self) -> Class {
-        Class { of: self.of, phase: self.phase as u8, bits: u64::BITS - self.tokens.leading_zeros() }
+        let bits = u64::BITS - self.tokens.leading_zeros();
+        Class { of: self.of, phase: self.phase as u8, bits }
     }
 }
 

@@ -175,7 +175,8 @@ impl Days {
             return Ok(None);
         }
         if !header.starts_with(MAGIC) || word(1) != VERSION {
-            return Err(self.fault("not a recording of this version of `brickscope run`".to_owned()));
+            let fault = "not a recording of this version of `brickscope run`";
+            return Err(self.fault(fault.to_owned()));
         }
         self.recorded.process = u32::try_from(word(3)).unwrap_or(0);
         self.recorded.refused = word(4);

@@ -54,7 +54,8 @@ fn kept(profile: &Profile, all: &AllPasses, passes: u64) -> Option<Kept> {
         of: *of,
         passes: kept.iter().filter_map(serial).collect(),
     };
-    let walls = all.walls.iter().map(|(phase, walls)| WallsOf { phase: *phase, walls: walls.clone() });
+    let of_phase = all.walls.iter();
+    let walls = of_phase.map(|(phase, walls)| WallsOf { phase: *phase, walls: walls.clone() });
     Some(Kept {
         passes,
         slowest: chosen.slowest.len() as u64,
