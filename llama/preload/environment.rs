@@ -20,6 +20,7 @@ const FOLLOW: &[u8] = format::FOLLOW.as_bytes();
 const FOLDER: &[u8] = format::FOLDER.as_bytes();
 const SHARES: &[u8] = format::SHARES.as_bytes();
 const TURNS: &[u8] = format::TURNS.as_bytes();
+const ENDLESS: &[u8] = format::ENDLESS.as_bytes();
 
 /// What was asked for.
 #[derive(Debug, Default)]
@@ -30,6 +31,8 @@ pub(crate) struct Asked {
     pub(crate) shares: bool,
     /// Whether only every other pass is looked at.
     pub(crate) turns: bool,
+    /// Whether somebody reads the recording while it is written.
+    pub(crate) endless: bool,
     /// What was taken out of the environment, as `NAME=value`.
     kept: Vec<CString>,
     /// The process that this was asked of; 0 if nothing was taken out. The child of a fork has another number.
@@ -66,6 +69,10 @@ pub(crate) fn take() {
             }
             TURNS => {
                 asked.turns = true;
+                Some(text.to_owned())
+            }
+            ENDLESS => {
+                asked.endless = true;
                 Some(text.to_owned())
             }
             FOLLOW => {

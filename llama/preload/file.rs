@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::environment::asked;
 use crate::format::{HEADER, MAGIC, MOST, Record, VERSION, word};
@@ -22,6 +22,7 @@ unsafe extern "C" {
         fd: c_int,
         offset: i64,
     ) -> *mut c_void;
+    fn munmap(at: *mut c_void, len: usize) -> c_int;
     fn madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int;
     fn posix_fallocate(fd: c_int, offset: i64, len: i64) -> c_int;
     fn getrlimit(what: c_int, limit: *mut [u64; 2]) -> c_int;
@@ -39,6 +40,8 @@ const POPULATE_WRITE: c_int = 23;
 const PIECE: usize = 4 << 20;
 /// Memory is made ready between passes in such pieces, so that no pass waits for it.
 const READY: usize = 256 << 10;
+/// A file is mapped from a multiple of this on: of the pages of any machine.
+const PAGES: usize = 64 << 10;
 /// How often a process may become another program.
 const MOST_PROGRAMS: usize = 100;
 
@@ -78,7 +81,13 @@ fn tell(kind: &str, what: &str) {
 
 pub(crate) struct Recording {
     file: File,
+    /// The header, which is mapped by itself.
+    head: *mut u8,
+    /// Where the file is mapped from `from` on, for [`MOST`] bytes.
     at: *mut u8,
+    from: usize,
+    /// Whether somebody reads the file while it is written: then only what isn't read counts.
+    is_endless: bool,
     used: usize,
     /// What the file has room for.
     room: usize,
@@ -120,19 +129,27 @@ impl Recording {
             let _ = std::fs::remove_file(&path);
             Err(why)
         };
-        // SAFETY: the mapping is of our own file, which nobody makes shorter.
-        let at = unsafe { mmap(ptr::null_mut(), MOST, READ_WRITE, SHARED, file.as_raw_fd(), 0) };
-        if at as isize == -1 {
+        let (Some(head), Some(at)) = (map(&file, HEADER, 0), map(&file, MOST, 0)) else {
             return give_up(format!("{shown}: {}", std::io::Error::last_os_error()));
-        }
-        let mut recording =
-            Self { file, at: at.cast(), used: HEADER, room: 0, ready: 0, is, lost: Vec::new() };
+        };
+        let mut recording = Self {
+            file,
+            head,
+            at,
+            from: 0,
+            is_endless: asked().endless,
+            used: HEADER,
+            room: 0,
+            ready: 0,
+            is,
+            lost: Vec::new(),
+        };
         if !recording.has_room(HEADER) {
             return give_up(format!("{shown}: the disk is full, or files may not be as large"));
         }
         // SAFETY: the header has room.
         unsafe {
-            ptr::copy_nonoverlapping(MAGIC.as_ptr(), recording.at, MAGIC.len());
+            ptr::copy_nonoverlapping(MAGIC.as_ptr(), recording.head, MAGIC.len());
         }
         recording.header(1).store(VERSION, Relaxed);
         recording.header(3).store(u64::from(std::process::id()), Relaxed);
@@ -143,7 +160,7 @@ impl Recording {
 
     fn header(&self, word: usize) -> &AtomicU64 {
         // SAFETY: the header has eight words, mapped at the begin of a page, that nobody writes but through this.
-        unsafe { &*self.at.cast::<AtomicU64>().add(word) }
+        unsafe { &*self.head.cast::<AtomicU64>().add(word) }
     }
 
     /// Makes what has been written part of the file.
@@ -151,15 +168,24 @@ impl Recording {
         self.header(2).store(self.used as u64, Release);
     }
 
+    /// Up to where the file may be written.
+    fn most(&self) -> usize {
+        let read = if self.is_endless { self.header(5).load(Acquire) } else { 0 };
+        MOST.saturating_add(usize::try_from(read).unwrap_or(0)).min(self.from + MOST)
+    }
+
+    /// Whether the file is still ours: a program that has closed all of its files may have another one by this number.
+    fn is_ours(&self) -> bool {
+        self.file.metadata().is_ok_and(|of| [of.dev(), of.ino()] == self.is)
+    }
+
     fn has_room(&mut self, up_to: usize) -> bool {
         while self.room < up_to {
-            let piece = PIECE.min(MOST - self.room);
+            let piece = PIECE.min(self.most().saturating_sub(self.room));
             let mut limit = [0; 2];
             // SAFETY: it writes two numbers.
             let is_known = unsafe { getrlimit(FILE_SIZE, &raw mut limit) } == 0;
-            // A program that has closed all of its files may have another one by this number.
-            let is_ours = self.file.metadata().is_ok_and(|of| [of.dev(), of.ino()] == self.is);
-            if !is_known || limit[0] < (self.room + piece) as u64 || !is_ours {
+            if !is_known || limit[0] < (self.room + piece) as u64 || !self.is_ours() {
                 return false;
             }
             // SAFETY: it takes numbers only.
@@ -194,13 +220,13 @@ impl Recording {
 
     fn append(&mut self, kind: Record, len: usize, fill: impl FnOnce(*mut u8)) -> bool {
         let end = self.used + 8 + len.next_multiple_of(8);
-        if end > MOST || !self.has_room(end) {
+        if end > self.most() || !self.has_room(end) {
             self.header(4).fetch_add(1, Relaxed);
             return false;
         }
         // SAFETY: the file has room up to `end`, and is mapped so far. Bytes that aren't filled are zeros.
         unsafe {
-            let at = self.at.add(self.used);
+            let at = self.at.add(self.used - self.from);
             at.cast::<u64>().write(word([kind as u32, len as u32]));
             fill(at.add(8));
         }
@@ -219,11 +245,39 @@ impl Recording {
 
     /// Makes memory ready for the next passes. Called between passes.
     pub(crate) fn make_room(&mut self) {
-        if self.used + READY / 2 < self.ready || !self.has_room((self.ready + READY).min(MOST)) {
+        self.move_on();
+        let most = self.from + MOST;
+        if self.used + READY / 2 < self.ready || !self.has_room((self.ready + READY).min(most)) {
             return;
         }
         // SAFETY: the file has room there, and is mapped.
-        unsafe { madvise(self.at.add(self.ready).cast(), READY, POPULATE_WRITE) };
+        unsafe {
+            madvise(self.at.add(self.ready - self.from).cast(), READY, POPULATE_WRITE);
+        }
         self.ready += READY;
     }
+
+    /// Maps a file that goes on from about here on, once half of what is mapped is written: so it never ends, and the tables of
+    /// its pages don't grow.
+    fn move_on(&mut self) {
+        if !self.is_endless || self.used - self.from < MOST / 2 || !self.is_ours() {
+            return;
+        }
+        let from = self.used / PAGES * PAGES;
+        // Else what is mapped has room for a while.
+        if let Some(at) = map(&self.file, MOST, from) {
+            // SAFETY: it was mapped with this length, and all pointers into it are made anew from `at`.
+            unsafe { munmap(self.at.cast(), MOST) };
+            (self.at, self.from) = (at, from);
+            self.ready = self.ready.max(from);
+        }
+    }
+}
+
+/// Maps a file of ours from a multiple of [`PAGES`] on.
+fn map(file: &File, len: usize, from: usize) -> Option<*mut u8> {
+    let fd = file.as_raw_fd();
+    // SAFETY: the mapping is of our own file, which nobody makes shorter, at a place that the system chooses.
+    let at = unsafe { mmap(ptr::null_mut(), len, READ_WRITE, SHARED, fd, from as i64) };
+    (at as isize != -1).then_some(at.cast())
 }

@@ -34,6 +34,7 @@
 //! | `latency.rs`, `tile.rs` | times of tokens; tiles of matrix products |
 //! | `trial.rs` | changes that were tried, and what they brought |
 //! | `request.rs` | requests of a server, and which passes were for them |
+//! | `keep/` | which passes are kept of a run of days, and what these stand for |
 //! | `ranks.rs` | ranks of one job, and their collectives |
 //! | `share.rs` | how long each thread worked and waited |
 //! | `experts.rs` | which experts of a mixture ran |
@@ -57,6 +58,7 @@ pub mod digest;
 pub mod dropped;
 pub mod experts;
 pub mod graph;
+pub mod keep;
 pub mod latency;
 #[doc(hidden)]
 pub mod layers;
@@ -97,6 +99,7 @@ pub use crate::graph::{
     ExecutionNodeId, HostLaunch, NodeTime, PingPong, PtxName, PtxRegistry, PtxSource, Registered,
     Schedule, Slack, Step, TransferDirection, TreeOptions, WhatIf,
 };
+pub use crate::keep::Kept;
 pub use crate::latency::{Durations, Latency, SlowBrick, SlowTokens};
 pub use crate::machine::{
     Bandwidth, CacheCeiling, CacheLevel, CeilingReading, Ceilings, CounterReading, CounterSums,

@@ -19,6 +19,7 @@
 //! | `settings.rs` | [`Settings`](settings::Settings): the user's defaults, in `brickscope.toml` |
 //! | `view.rs` | the list as a table and as JSON |
 //! | `llama_bench.rs` | files of llama-bench in the place of runs |
+//! | `give_back.rs` | room on the disk that a file needs no more |
 //! | `private.rs` | folders that no other user can write to |
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ mod archive;
 mod files;
 mod find;
 mod folder;
+mod give_back;
 mod left_out;
 mod list;
 pub mod llama_bench;
@@ -47,6 +49,7 @@ pub use crate::files::{
 };
 pub use crate::find::{By, Found, find, newest};
 pub use crate::folder::{RunDir, Written};
+pub use crate::give_back::give_back;
 pub use crate::left_out::without_disturbed;
 pub use crate::list::{Budget, List, Row, list};
 pub use crate::read::{load, newest_receipt, spare};

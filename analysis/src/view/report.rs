@@ -7,8 +7,8 @@ use brickscope_profile::text::{
     MOST_ROWS, brief, count, percent, printable, printable_text, screened_lines,
 };
 use brickscope_profile::{
-    Absent, Durations, Percentiles, Phase, PhaseTotal, Profile, Profiled, SlowTokens, SyncMode,
-    TreeOptions, WeightGroup,
+    Absent, Durations, Kept, Percentiles, Phase, PhaseTotal, Profile, Profiled, SlowTokens,
+    SyncMode, TreeOptions, WeightGroup,
 };
 
 use crate::passes::is_of_device;
@@ -76,7 +76,12 @@ fn within(profile: &Profile, limits: &Limits) -> String {
     // What was disturbed or left out here is told with its causes.
     let mut dropped = all.dropped;
     dropped.disturbed_passes = 0;
-    let notes = dropped.lines().chain(typical::notes(all));
+    if all.kept.is_some() {
+        // What isn't listed was not lost.
+        (dropped.passes, dropped.spans) = (0, 0);
+    }
+    let kept = all.kept.iter().map(Kept::line);
+    let notes = kept.chain(dropped.lines()).chain(typical::notes(all));
     for note in notes.chain(device::notes(profile)) {
         wrapped(&format!("note: {note}"), &mut text);
     }

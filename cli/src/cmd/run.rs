@@ -35,7 +35,7 @@ use crate::{family, interrupt, output, summary};
 /// The exit code is the program's. Without `--` before a command, `run` is another name of `profile`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run -- llama-cli -m model.gguf -p \"Hello\" -n 64 -st\n  brickscope run --shares -- llama-bench -m model.gguf -t 2\n  brickscope run -- python3 generate.py\n  brickscope run --follow -- ./serve.sh\n  brickscope run --recover\n  brickscope show @ --as roofline"
+    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run -- llama-cli -m model.gguf -p \"Hello\" -n 64 -st\n  brickscope run --shares -- llama-bench -m model.gguf -t 2\n  brickscope run -- python3 generate.py\n  brickscope run --follow -- ./serve.sh\n  brickscope run --keep tail -- llama-server -m model.gguf -np 4\n  brickscope run --recover\n  brickscope show @ --as roofline"
 )]
 pub(crate) struct RunArgs {
     /// The program to run, with its arguments.
@@ -43,7 +43,7 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 
     /// Report what earlier runs recorded that did not come to their end, since brickscope was killed or could not write.
-    #[arg(long, conflicts_with_all = ["command", "shares", "check_overhead", "follow"])]
+    #[arg(long, conflicts_with_all = ["command", "shares", "check_overhead", "follow", "keep"])]
     pub(crate) recover: bool,
 
     /// The folder to write the run to. By default a new one in `brickscope-runs`.
@@ -75,6 +75,15 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) follow: bool,
 
+    /// What to keep of a program that runs for days, in memory and disk that don't grow. Tail: the passes of the slowest tokens, and
+    /// a sample of the others that says how many each stands for; sums are of all. What fits is kept whole.
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["check_overhead", "follow"])]
+    pub(crate) keep: Option<Keep>,
+
+    /// How much memory what is kept takes at most, in MiB.
+    #[arg(long, value_name = "N", default_value_t = 32, requires = "keep", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) keep_mib: u32,
+
     /// Where the report goes: a file, or `-` for standard output. By default it goes to the terminal after the program's own
     /// output; if that goes to a file or a pipe, to standard error.
     #[arg(long, value_name = "FILE")]
@@ -91,6 +100,13 @@ pub(crate) struct RunArgs {
     /// No report, and no notes on it: only the run's folder is written. Why nothing was recorded is still said.
     #[arg(long, conflicts_with_all = ["json", "full", "report"])]
     pub(crate) quiet: bool,
+}
+
+/// What is kept where not everything can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Keep {
+    /// The slowest, and a sample of the others.
+    Tail,
 }
 
 /// Where the report goes.
@@ -129,6 +145,9 @@ const MOST_RUNS: usize = 64;
 
 /// How often the program is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// After so many looks what it recorded is read, if that is done while it runs.
+const READ_EVERY: u32 = 10;
 
 /// A run to report.
 struct Ended<'r> {
@@ -181,7 +200,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
          gone: name a cache folder of yours on a file system with programs, by BRICKSCOPE_CACHE"
     );
     let load = Load::start();
-    let status = watch(&args.command, library.as_ref(), records.path(), args)?;
+    if args.keep.is_some() {
+        records.follow(&clock, args.keep_mib);
+    }
+    let status = watch(&args.command, library.as_ref(), &mut records, args)?;
     let load = load.and_then(|load| load.others());
     let command = &args.command;
     let (status, anchor) = (Some(status), mark.anchor);
@@ -467,12 +489,12 @@ fn describe(all: &mut [Recorded], ended: &Ended<'_>, notes: &mut Vec<String>) ->
 fn watch(
     line: &[OsString],
     library: Option<&Library>,
-    records: &Path,
+    records: &mut Records,
     args: &RunArgs,
 ) -> Result<ExitStatus> {
     let [program, rest @ ..] = line else { bail!("there is no command to run") };
     let mut command = Command::new(program);
-    command.args(rest).env(recording::FOLDER, records);
+    command.args(rest).env(recording::FOLDER, records.path());
     if let Some(library) = library {
         command.env("LD_PRELOAD", preloads(library.path()));
     }
@@ -480,6 +502,7 @@ fn watch(
         (args.shares, recording::SHARES),
         (args.check_overhead, recording::TURNS),
         (args.follow, recording::FOLLOW),
+        (args.keep.is_some(), recording::ENDLESS),
     ] {
         // A run in a run has its own.
         match is_wanted {
@@ -507,16 +530,21 @@ fn watch(
         };
         anyhow::anyhow!("can't run {}: {error}{hint}", Path::new(program).display())
     })?;
-    wait(&mut child, &asked)
+    wait(&mut child, &asked, records)
 }
 
-fn wait(child: &mut Child, asked: &AtomicBool) -> Result<ExitStatus> {
+fn wait(child: &mut Child, asked: &AtomicBool, records: &mut Records) -> Result<ExitStatus> {
+    let mut looks = 0_u32;
     loop {
         if let Some(status) = child.try_wait().context("can't wait for the program")? {
             return Ok(status);
         }
         if asked.swap(false, Ordering::AcqRel) {
             ask_to_end(child);
+        }
+        looks = looks.wrapping_add(1);
+        if looks.is_multiple_of(READ_EVERY) {
+            records.look();
         }
         thread::sleep(LOOK_EVERY);
     }

@@ -6,12 +6,14 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use brickscope::keep::Limits;
 use brickscope::load::{self, Limit};
 use brickscope::{Absent, Anchor, Clock, MachineDetails};
 use brickscope_llama::recording::{Loaded, MOST as MOST_BYTES, Program, Recorded};
 use serde::{Deserialize, Serialize};
 
 use super::Library;
+use super::followed::Followed;
 use crate::{private, text};
 
 /// What the library writes at most, in one file.
@@ -73,6 +75,8 @@ impl Mark {
 pub(crate) struct Records {
     path: PathBuf,
     is_kept: bool,
+    /// Those that are read while the program runs, if they are.
+    followed: Option<Followed>,
     /// Locked as long as this process uses the folder. The system unlocks it, however a process ends.
     _lock: File,
 }
@@ -90,7 +94,7 @@ impl Records {
         // Where the file system has no locks, no later run takes the folder.
         let _ = lock.try_lock();
         fs::rename(&unnamed, folder.path().join(MARK)).with_context(cannot)?;
-        Ok(Self { path: folder.keep(), is_kept: false, _lock: lock })
+        Ok(Self { path: folder.keep(), is_kept: false, followed: None, _lock: lock })
     }
 
     /// The folders that are left of this user's runs which did not come to their end, oldest first. They stay, unless
@@ -108,7 +112,7 @@ impl Records {
         let lock = File::open(&mark).ok()?;
         lock.try_lock().ok()?;
         let mark = serde_json::from_str(&load::text(&mark, MOST_OF_MARK).ok()?).ok()?;
-        Some((Self { path: path.to_owned(), is_kept: true, _lock: lock }, mark))
+        Some((Self { path: path.to_owned(), is_kept: true, followed: None, _lock: lock }, mark))
     }
 
     /// The library that is loaded into the program. `None` if the program does not bear that.
@@ -121,6 +125,19 @@ impl Records {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// From now on what is written is read, and takes no more room, each time that somebody [looks](Self::look). So many MiB
+    /// of it are kept.
+    pub(crate) fn follow(&mut self, clock: &Clock, mib: u32) {
+        self.followed = Some(Followed::new(clock.clone(), Limits::of_mib(mib)));
+    }
+
+    /// Reads what was written since, if that is asked for.
+    pub(crate) fn look(&mut self) {
+        if let Some(followed) = &mut self.followed {
+            followed.look(&self.path);
+        }
     }
 
     /// Whether nothing in it was left unread.
@@ -149,6 +166,9 @@ impl Records {
     pub(crate) fn read(&mut self) -> Result<(Vec<Recorded>, Loaded)> {
         let mut all = Vec::new();
         let mut loaded = Loaded::default();
+        self.look();
+        let mut followed = self.followed.take();
+        loaded.said.extend(followed.iter_mut().flat_map(Followed::said));
         for file in fs::read_dir(self.path()).with_context(|| self.path().display().to_string())? {
             let Ok(path) = file.map(|file| file.path()) else { continue };
             let kind = path.extension().and_then(OsStr::to_str);
@@ -160,9 +180,12 @@ impl Records {
             if kind != Some("nodes") {
                 continue;
             }
-            let read = regular(&path, MOST)
-                .map_err(|why| format!("{}: {why}", path.display()))
-                .and_then(|bytes| Recorded::read(&bytes, &path).map_err(|why| why.to_string()));
+            let read = match followed.as_mut().and_then(|of| of.take(&path)) {
+                Some(read) => read,
+                None => regular(&path, MOST)
+                    .map_err(|why| format!("{}: {why}", path.display()))
+                    .and_then(|bytes| Recorded::read(&bytes, &path).map_err(|why| why.to_string())),
+            };
             match read {
                 Ok(recorded) => {
                     // Of one that has no passes, nobody else will tell.

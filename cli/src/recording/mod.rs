@@ -3,6 +3,7 @@
 
 mod described;
 mod folder;
+mod followed;
 mod library;
 
 pub(crate) use described::{Described, Of};

@@ -518,6 +518,47 @@ fn what_recording_costs_is_measured_on_every_other_pass() {
 
 /// Our own engine knows no Gemma.
 #[test]
+fn what_has_no_room_is_kept_by_its_tail_and_summed_whole() {
+    let of = |options: &[&str], decodes: &str| {
+        let (mut command, run, dir) =
+            command_of(options, "good/loads", &[], &[("DECODES", decodes)]);
+        let output = command.output().expect("it starts");
+        let left = std::fs::read_dir(run.parent().expect("a folder")).expect("it is there");
+        assert_eq!(left.count(), 1, "nothing but the run is left");
+        Ran { output, run, _dir: dir }
+    };
+    // What fits is as it is without.
+    let whole = of(&["--keep", "tail"], "20");
+    assert_eq!(whole.output.status.code(), Some(0), "{}", whole.stderr());
+    let profile = whole.profile();
+    assert_eq!((profile.passes.len(), profile.kept.is_none()), (22, true), "{}", whole.said());
+    profile.check().expect("it adds up");
+    let ran = of(&["--keep", "tail", "--keep-mib", "1"], "3000");
+    let profile = ran.profile();
+    profile.check().expect("it adds up");
+    let kept = profile.kept.as_ref().unwrap_or_else(|| panic!("it says so: {}", ran.said()));
+    let decode = profile.phase(Phase::Decode).expect("it decoded");
+    assert_eq!((kept.passes, decode.passes, decode.tokens), (3002, 3000, 3000));
+    assert_eq!(profile.passes.len() as u64 + profile.dropped.passes, 3002);
+    assert_eq!(profile.passes.len() as u64, kept.kept());
+    assert!((100..3000).contains(&kept.kept()), "{}", kept.kept());
+    let sampled: f64 = kept.weights().values().sum();
+    assert!((sampled + kept.slowest as f64 - 3002.0).abs() < 1e-6, "{sampled}");
+    // Sums are of all passes, and the slowest is there.
+    let walls = kept.walls.iter().find(|of| of.phase == Phase::Decode).expect("it decoded");
+    assert_eq!((walls.walls.count, walls.walls.total_ns), (3000, decode.wall_ns));
+    let is_decode = |pass: &&brickscope::Pass| pass.phase == Phase::Decode;
+    let slowest = profile.passes.iter().filter(is_decode).map(|pass| pass.wall_ns).max();
+    assert_eq!(slowest, Some(walls.walls.max_ns));
+    let product = |profile: &Profile| {
+        let passes = profile.phase(Phase::Decode).expect("it decoded").passes;
+        total(profile, Phase::Decode, "DownProjection").stats.count as f64 / passes as f64
+    };
+    assert_eq!(product(&profile), product(&as_it_is().profile()));
+    assert!(ran.said().contains("passes, a sample of") && ran.said().contains("sums: all"));
+}
+
+#[test]
 fn a_model_of_any_architecture_is_described_and_held_against_the_machine() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("gemma.gguf");

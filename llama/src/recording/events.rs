@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::chosen::Chosen;
 use super::format::{CALLS, Sent};
+use super::part::Part;
 use crate::{LooksAt, Node};
 
 /// Everything that one process recorded.
@@ -35,6 +36,8 @@ pub struct Recorded {
     pub lost: Vec<String>,
     /// How many records did not fit the file.
     pub refused: u64,
+    /// The sums of all passes, where only some of them are in `events`.
+    pub part: Option<Part>,
 }
 
 /// A copy of ggml in the process.

@@ -14,6 +14,7 @@
 //! | 16 | bytes of the file that are written, header included |
 //! | 24 | process |
 //! | 32 | records that did not fit |
+//! | 40 | up to where it was read, by who reads it while it is written, and may be gone; else 0 |
 //! | 64 on | records |
 //!
 //! A record is a word, `kind | length << 32`, and as many bytes as `length` says, filled up with zeros to a multiple of 8.
@@ -35,6 +36,8 @@ pub(crate) const SHARES: &str = "BRICKSCOPE_SHARES";
 pub(crate) const TURNS: &str = "BRICKSCOPE_TURNS";
 /// Set in the environment of a program of which those that it starts are to be recorded, too.
 pub(crate) const FOLLOW: &str = "BRICKSCOPE_FOLLOW";
+/// Set in the environment of a program whose file is read while it is written, so that it may go on behind the largest size.
+pub(crate) const ENDLESS: &str = "BRICKSCOPE_ENDLESS";
 
 /// The word in the place of a number that isn't known.
 pub(crate) const UNKNOWN: u64 = u64::MAX;

@@ -7,26 +7,15 @@ use super::events::{Context, Model as Told, Recorded};
 use crate::Node;
 use brickscope::{Engine, Model};
 
+use super::part::Id;
 use super::passes::{Found, Passes};
 
-/// What tells passes apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Id {
-    /// Calls of llama.cpp with a context.
-    Context(u16),
-    /// Calls of llama.cpp whose context isn't known, by the copy of ggml that computed them, if that is.
-    Calls(Option<u32>),
-    /// Graphs that no call is around.
-    Graphs(Option<u32>),
-}
-
-impl Id {
-    fn of(recorded: &Recorded, found: &Found<'_>) -> Self {
-        match found.pass.context {
-            Some(context) => Self::Context(context),
-            None if found.pass.is_graph => Self::Graphs(library_of(recorded, found)),
-            None => Self::Calls(library_of(recorded, found)),
-        }
+/// What tells a pass from those of others.
+pub(crate) fn id_of(recorded: &Recorded, found: &Found<'_>) -> Id {
+    match found.pass.context {
+        Some(context) => Id::Context(context),
+        None if found.pass.is_graph => Id::Graphs(library_of(recorded, found)),
+        None => Id::Calls(library_of(recorded, found)),
     }
 }
 
@@ -58,7 +47,7 @@ pub fn groups(recorded: &Recorded) -> Vec<Group> {
     let mut all: BTreeMap<Id, Group> = BTreeMap::new();
     let mut caches: HashMap<u32, Cache> = HashMap::new();
     for found in Passes::of(recorded) {
-        let id = Id::of(recorded, &found);
+        let id = id_of(recorded, &found);
         let begin = found.pass.begin;
         let group = all.entry(id).or_insert_with(|| Group {
             ids: vec![id],
@@ -134,7 +123,12 @@ impl Group {
 
     /// Whether a pass is of it.
     pub(crate) fn has(&self, recorded: &Recorded, found: &Found<'_>) -> bool {
-        self.ids.contains(&Id::of(recorded, found))
+        self.ids.contains(&id_of(recorded, found))
+    }
+
+    /// What its passes are told apart by.
+    pub(crate) fn ids(&self) -> &[Id] {
+        &self.ids
     }
 
     /// The numbers of the graphs of its passes, in the order in which they were computed.

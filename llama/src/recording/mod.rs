@@ -10,6 +10,8 @@
 //! | `events.rs` | what a recording has, as plain data |
 //! | `read.rs` | from a file to that |
 //! | `passes.rs` | passes with their graphs, and how threads waited for a CPU |
+//! | `days/` | the same of a file that is still written: passes are summed, and some of them kept |
+//! | `part.rs` | the sums of all passes, where only some are there |
 //! | `groups.rs` | which passes belong together: those of one model in one context |
 //! | `replay/` | from a group to a profile: `graphs.rs` a pass and its spans, `phase.rs` its phase, `warm_up.rs` what warms up, `turns.rs` passes in turns, with and without their nodes timed, `experts.rs` which experts ran |
 //! | `requests.rs` | which sequences of llama.cpp are which requests of a server |
@@ -18,10 +20,12 @@
 
 #[allow(dead_code, reason = "each side uses its half")]
 mod chosen;
+mod days;
 mod events;
 #[allow(dead_code, reason = "each side uses its half")]
 mod format;
 mod groups;
+mod part;
 mod passes;
 mod program;
 mod read;
@@ -30,11 +34,13 @@ mod requests;
 mod unnamed;
 
 pub use chosen::{Chosen, Unread};
+pub use days::Days;
 pub use events::{
     Asked, Context, Event, Graph, Library, Load, Model, Pass, Recorded, SentPiece, ThreadLoad,
     ThreadShares,
 };
 pub use groups::{Group, groups};
+pub use part::Part;
 pub use program::{Loaded, Program, nothing};
 pub use read::FileError;
 pub use replay::{Replayed, lacks, replay};
@@ -55,5 +61,8 @@ pub const TURNS: &str = format::TURNS;
 /// Set in the environment of a program of which those that it starts are to be recorded, too.
 pub const FOLLOW: &str = format::FOLLOW;
 
-/// The bytes that the library writes at most, in one file.
+/// Set in the environment of a program whose recording is [read while it runs](Days).
+pub const ENDLESS: &str = format::ENDLESS;
+
+/// The bytes that the library writes at most, in one file; of one that is read while it runs, those that aren't read yet.
 pub const MOST: u64 = format::MOST as u64;

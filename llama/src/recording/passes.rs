@@ -92,9 +92,16 @@ struct Last {
 impl<'r> Passes<'r, std::slice::Iter<'r, Event>> {
     pub(crate) fn of(recorded: &'r Recorded) -> Self {
         let has_passes = recorded.events.iter().any(|event| matches!(event, Event::Pass(_)));
+        Self::over(recorded.events.iter(), !has_passes)
+    }
+}
+
+impl<'r, I: Iterator<Item = &'r Event>> Passes<'r, I> {
+    /// Those of some events.
+    pub(crate) fn over(events: I, graphs_are_passes: bool) -> Self {
         Self {
-            events: recorded.events.iter().peekable(),
-            graphs_are_passes: !has_passes,
+            events: events.peekable(),
+            graphs_are_passes,
             load: None,
             graphs: Vec::new(),
             described: Vec::new(),

@@ -49,6 +49,12 @@ pub struct FileError {
     fault: String,
 }
 
+impl FileError {
+    pub(super) fn new(path: &Path, at: usize, fault: String) -> Self {
+        Self { path: path.to_owned(), at, fault }
+    }
+}
+
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, byte {}: {}", self.path.display(), self.at, self.fault)
@@ -101,7 +107,7 @@ impl Recorded {
     }
 
     /// `numbers` are those of the sequences of the next pass.
-    fn add(
+    pub(super) fn add(
         &mut self,
         kind: u8,
         record: &[u8],

@@ -37,6 +37,10 @@ impl Profile {
                 pass.wall_ns,
             )?;
         }
+        if let Some(kept) = &self.kept {
+            let passes = self.phases.iter().map(|phase| phase.passes);
+            kept.check(passes.fold(0, u64::saturating_add))?;
+        }
         let all_passes_are_kept = self.dropped.passes == 0;
         request::check(&self.requests, &self.parts, &self.passes, all_passes_are_kept)?;
         if self.dropped.spans == 0 {

@@ -34,6 +34,7 @@ use crate::digest::{DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::dropped::Dropped;
 use crate::experts::LayerExperts;
 use crate::graph::{ExecutionGraph, PtxRegistry};
+use crate::keep::Kept;
 use crate::latency::Latency;
 use crate::layers::LayerTables;
 use crate::machine::{Ceilings, Machine, OtherLoad};
@@ -119,6 +120,9 @@ pub struct Profile {
     pub latency: Latency,
     /// The passes, one by one.
     pub passes: Vec<Pass>,
+    /// Which of all passes these are, where some were kept and the others only summed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
     /// The requests of a server, in the order in which they were told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<Request>,
@@ -225,6 +229,7 @@ impl Profile {
             totals: Vec::new(),
             latency: Latency::default(),
             passes: Vec::new(),
+            kept: None,
             requests: Vec::new(),
             parts: Vec::new(),
             tiles: Vec::new(),
@@ -310,7 +315,8 @@ impl Profile {
     }
 
     /// The pass of `phase` with the median wall time, to represent all of them. If their number is even,
-    /// the earlier of the two in the middle.
+    /// the earlier of the two in the middle. Where passes were [kept](Self::kept) by chance, each counts as often as it stands
+    /// for others.
     #[must_use]
     pub fn typical_pass(&self, phase: Phase) -> Option<&Pass> {
         self.median_pass_among(phase, |_| true)
@@ -326,7 +332,20 @@ impl Profile {
         let is_in = |pass: &&Pass| pass.phase == phase && !pass.is_left_out && is_wanted(pass);
         let mut passes: Vec<&Pass> = self.passes.iter().filter(is_in).collect();
         passes.sort_by_key(|pass| (pass.wall_ns, pass.start_ns));
-        passes.get(passes.len().checked_sub(1)? / 2).copied()
+        let Some(kept) = &self.kept else {
+            return passes.get(passes.len().checked_sub(1)? / 2).copied();
+        };
+        let weights = kept.weights();
+        let weight = |pass: &Pass| weights.get(&pass.serial).copied().unwrap_or(1.0);
+        let half = passes.iter().map(|pass| weight(pass)).sum::<f64>() / 2.0;
+        let mut so_far = 0.0;
+        let is_middle = |pass: &&Pass| {
+            so_far += weight(pass);
+            so_far >= half
+        };
+        // Rounding may keep all of them from being as many as their sum.
+        let last = passes.last().copied();
+        passes.iter().copied().find(is_middle).or(last)
     }
 
     /// The pass of `phase` to draw: the [typical](Self::typical_pass) one if all of its spans were kept,

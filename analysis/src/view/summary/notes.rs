@@ -43,6 +43,11 @@ pub(super) fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
     // First, since it says what the figures are.
     let serialised = device::serialised_notes(profile).into_iter();
     notes.splice(..0, serialised.map(|text| Piece { text, tone: Tone::Plain }));
+    if let Some(kept) = &profile.kept {
+        // What isn't listed was not lost.
+        (dropped.passes, dropped.spans) = (0, 0);
+        notes.push(Piece { text: kept.line(), tone: Tone::Plain });
+    }
     let [lost, left_out] = dropped.lost_and_left_out();
     notes.extend(lost.lines().map(bad));
     // That was on purpose.

@@ -25,26 +25,44 @@ impl Gap {
 
 /// What lies between passes that decode; `None` if there are none after others.
 pub(crate) fn between(profile: &Profile, gaps: &[Option<Gap>]) -> Option<Between> {
-    let mut between = Between::default();
-    let mut sums = [[0_u64; 2]; CALLS.len()];
+    let mut sums = Sums::default();
     let decodes = |pass: &&Pass| pass.phase == Phase::Decode && !pass.is_left_out;
     for pass in profile.passes.iter().filter(decodes) {
         let nth = (pass.serial as usize).checked_sub(1);
         let Some(gap) = nth.and_then(|nth| gaps.get(nth)?.as_ref()) else { continue };
+        sums.add(pass.tokens, pass.wall_ns, gap);
+    }
+    sums.finish()
+}
+
+/// The sums of passes that decode and come after others, and of what lies before them.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    between: Between,
+    calls: [[u64; 2]; CALLS.len()],
+}
+
+impl Sums {
+    pub(crate) fn add(&mut self, tokens: u64, wall_ns: u64, gap: &Gap) {
+        let Self { between, calls } = self;
         between.passes += 1;
         for (sum, more) in [
-            (&mut between.tokens, pass.tokens),
-            (&mut between.passes_ns, pass.wall_ns),
+            (&mut between.tokens, tokens),
+            (&mut between.passes_ns, wall_ns),
             (&mut between.between_ns, gap.ns),
         ] {
             *sum = sum.saturating_add(more);
         }
-        for (sum, more) in sums.as_flattened_mut().iter_mut().zip(gap.calls.as_flattened()) {
+        for (sum, more) in calls.as_flattened_mut().iter_mut().zip(gap.calls.as_flattened()) {
             *sum = sum.saturating_add(*more);
         }
     }
-    let calls = CALLS.iter().zip(sums).filter(|(_, [calls, _])| *calls > 0);
-    between.calls =
-        calls.map(|(name, [calls, ns])| Calls { name: (*name).to_owned(), calls, ns }).collect();
-    (between.passes > 0).then_some(between)
+
+    /// `None` if there are none.
+    pub(crate) fn finish(self) -> Option<Between> {
+        let calls = CALLS.iter().zip(self.calls).filter(|(_, [calls, _])| *calls > 0);
+        let calls = calls.map(|(name, [calls, ns])| Calls { name: (*name).to_owned(), calls, ns });
+        let between = Between { calls: calls.collect(), ..self.between };
+        (between.passes > 0).then_some(between)
+    }
 }

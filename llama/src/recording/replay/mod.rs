@@ -4,23 +4,27 @@ mod between;
 mod counts;
 mod experts;
 mod graphs;
+mod kept;
 mod phase;
 mod shares;
+mod summed;
 mod turns;
 mod warm_up;
 
 use brickscope::{
-    Between, BrickProfiler, Part, PartKind, Pass, PassPart, Phase, Profile, SyncMode,
+    Between, BrickProfiler, Part as OfRequest, PartKind, Pass, PassPart, Phase, Profile, SyncMode,
 };
 
 use self::between::{Gap, between};
 use self::counts::Counts;
 use self::experts::add_experts;
-use self::graphs::Graphs;
+pub(crate) use self::graphs::Graphs;
+pub(crate) use self::summed::Summed;
 use self::turns::{InTurn, Turns};
 use self::warm_up::{Mark, leave_out_warm_up};
 use super::events::{Graph, Recorded};
 use super::groups::Group;
+use super::part::{AllPasses, Part};
 use super::passes::{Found, Passes, Waits};
 use super::requests::Requests;
 
@@ -126,8 +130,11 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
     // What this process did meanwhile says nothing of the other one.
     profile.other_load = None;
     profile.cpu_waits = waits.all();
-    leave_out_warm_up(&mut profile, &marks, &mut counts);
-    add_experts(&mut profile, &graphs, &mut labels);
+    // Of passes that were kept by how slow they are, sums say nothing: those of all take their place.
+    if recorded.part.is_none() {
+        leave_out_warm_up(&mut profile, &marks, &mut counts);
+        add_experts(&mut profile, &graphs, &mut labels);
+    }
     let between = between(&profile, &gaps);
     in_turn.find();
     for turn in in_turn.0.iter().filter(|turn| turn.is_whole && !turn.is_bare) {
@@ -161,6 +168,11 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
             "{n} {what} tied to no passes: by time and by lengths none could be meant, or several"
         ));
     }
+    if let Some(part) = &recorded.part
+        && let Some(all) = kept::state(&mut profile, part, group)
+    {
+        return of_all(profile, part, all);
+    }
     Replayed {
         profile,
         threads: counts.threads,
@@ -174,12 +186,31 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
     }
 }
 
+/// A profile of which only some passes were kept, with what is known of all.
+fn of_all(profile: Profile, part: &Part, all: AllPasses) -> Replayed {
+    let mut notes = all.notes;
+    if part.had_requests {
+        notes.push("requests are not kept where not all passes are".to_owned());
+    }
+    Replayed {
+        profile,
+        threads: all.threads,
+        prompt_tokens: all.prompt_tokens,
+        generated_tokens: all.generated_tokens,
+        notes,
+        turns: Vec::new(),
+        has_untimed: all.has_untimed,
+        is_llama: all.is_llama,
+        between: all.between,
+    }
+}
+
 /// A pass that isn't among those that count. Requests waited for it, or got a token by it.
 struct Unseen {
     start_ns: u64,
     wall_ns: u64,
     position: u64,
-    parts: Vec<Part>,
+    parts: Vec<OfRequest>,
 }
 
 impl Unseen {

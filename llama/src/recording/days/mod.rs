@@ -1,0 +1,388 @@
+//! A recording that is read while it is written, so that neither the file nor what is kept of it grows with the time.
+//!
+//! The library in the program writes on; what was read of its file is given back to the disk, all but descriptions of graphs,
+//! which are read again when they are needed. When a pass has ended, it is labelled, added to the sums, and offered to a
+//! [`Keeper`], which has the slowest passes whole and a sample of the others. Its times between tokens may yet make passes
+//! before it slow, so each waits a while.
+
+mod intervals;
+mod items;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use brickscope::keep::{Chosen, Keeper, Limits, Offer};
+use brickscope::{BrickProfiler, Clock};
+
+use self::intervals::Intervals;
+use self::items::{Before, Item, split, whole};
+use super::events::{Event, Recorded};
+use super::format::{HEADER, MAGIC, MOST, Record, VERSION, halves};
+use super::groups::id_of;
+use super::part::{Id, Part};
+use super::passes::Passes;
+use super::read::FileError;
+use super::replay::{Graphs, Summed};
+
+/// As much is read at once, if no record is larger.
+const CHUNK: usize = 4 << 20;
+/// Descriptions of graphs that stay in memory.
+const MOST_SHAPES: usize = 16;
+/// So many passes wait for what comes after them.
+const WAITING: usize = 64;
+/// The most bytes of passes that don't count, as long as all others are there.
+const MOST_OTHERS: usize = 4 << 20;
+
+/// A recording that goes on for days.
+#[derive(Debug)]
+pub struct Days {
+    file: File,
+    path: PathBuf,
+    clock: Clock,
+    recorded: Recorded,
+    /// Those of the sequences of the next pass.
+    numbers: Vec<(u32, Option<u32>)>,
+    /// Up to where the file was read, and what of it was given back.
+    at: u64,
+    /// Where the descriptions of graphs are, by their numbers.
+    described: HashMap<u32, Range<u64>>,
+    profilers: BTreeMap<Id, BrickProfiler>,
+    summed: BTreeMap<Id, Summed>,
+    before: Before,
+    intervals: Intervals,
+    serial: u64,
+    /// The numbers of these are what [`Offer::of`] is.
+    ids: Vec<Id>,
+    waiting: VecDeque<Waiting>,
+    keeper: Keeper<Item>,
+    /// Passes that don't count. `None` once there was no room for all.
+    others: Option<Vec<(u64, Item)>>,
+    others_bytes: usize,
+    had_requests: bool,
+}
+
+/// A pass that may yet be found to be slow.
+#[derive(Debug)]
+struct Waiting {
+    offer: Offer,
+    end_ns: u64,
+    item: Item,
+}
+
+impl Days {
+    /// Of a file that the library writes, or has begun to. `clock` is the processor's counter, and was made before the program
+    /// began.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be opened.
+    pub fn follow(path: &Path, clock: Clock, limits: Limits) -> io::Result<Self> {
+        Ok(Self {
+            file: File::options().read(true).write(true).open(path)?,
+            path: path.to_owned(),
+            clock,
+            recorded: Recorded::default(),
+            numbers: Vec::new(),
+            at: HEADER as u64,
+            described: HashMap::new(),
+            profilers: BTreeMap::new(),
+            summed: BTreeMap::new(),
+            before: Before::default(),
+            intervals: Intervals::default(),
+            serial: 0,
+            ids: Vec::new(),
+            waiting: VecDeque::new(),
+            keeper: Keeper::new(limits),
+            others: Some(Vec::new()),
+            others_bytes: 0,
+            had_requests: false,
+        })
+    }
+
+    /// The file, for who gives back what was read.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Reads a piece of what was written since. Returns the bytes of the file that nobody needs any more; `None` if nothing new
+    /// is there.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be read, or is none of the library's.
+    pub fn advance(&mut self) -> Result<Option<Vec<Range<u64>>>, FileError> {
+        let Some(used) = self.header()? else { return Ok(None) };
+        let from = self.at;
+        let mut size = CHUNK;
+        let mut kept: Vec<Range<u64>> = Vec::new();
+        loop {
+            let here = usize::try_from(used.saturating_sub(from)).unwrap_or(usize::MAX).min(size);
+            let mut bytes = vec![0; here];
+            self.file.read_exact_at(&mut bytes, from).map_err(|why| self.fault(why.to_string()))?;
+            let read = self.add_all(&bytes, &mut kept)?;
+            if read > 0 || here == 0 {
+                break;
+            }
+            if here < size || size >= MOST {
+                // It has said that it wrote more than that.
+                return Err(self.fault("a record is cut off".to_owned()));
+            }
+            size = size.saturating_mul(2).min(MOST);
+        }
+        if self.at == from {
+            return Ok(None);
+        }
+        self.settle(false);
+        kept.sort_by_key(|range| range.start);
+        let mut free = Vec::new();
+        let mut begin = from;
+        for range in kept {
+            free.push(begin..range.start);
+            begin = range.end;
+        }
+        free.push(begin..self.at);
+        Ok(Some(free))
+    }
+
+    /// Tells the library that what was read takes no room any more, so that it may write as much.
+    ///
+    /// # Errors
+    ///
+    /// If the file can't be written.
+    pub fn release(&self) -> Result<(), FileError> {
+        let written = self.file.write_all_at(&self.at.to_le_bytes(), 40);
+        written.map_err(|why| self.fault(why.to_string()))
+    }
+
+    /// How much of the file is written. `None` if that isn't more than what was read.
+    fn header(&mut self) -> Result<Option<u64>, FileError> {
+        let mut header = [0; HEADER];
+        match self.file.read_exact_at(&mut header, 0) {
+            // It is just being made.
+            Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(why) => return Err(self.fault(why.to_string())),
+            Ok(()) => {}
+        }
+        let (words, _) = header.as_chunks::<8>();
+        let word = |nth: usize| words.get(nth).map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let used = word(2);
+        if used <= self.at {
+            return Ok(None);
+        }
+        if !header.starts_with(MAGIC) || word(1) != VERSION {
+            let fault = "not a recording of this version of `brickscope run`";
+            return Err(self.fault(fault.to_owned()));
+        }
+        self.recorded.process = u32::try_from(word(3)).unwrap_or(0);
+        self.recorded.refused = word(4);
+        Ok(Some(used))
+    }
+
+    fn fault(&self, fault: String) -> FileError {
+        FileError::new(&self.path, usize::try_from(self.at).unwrap_or(usize::MAX), fault)
+    }
+
+    /// Adds the whole records of these bytes, and returns how many bytes they are. `kept` gets where descriptions are.
+    fn add_all(&mut self, bytes: &[u8], kept: &mut Vec<Range<u64>>) -> Result<usize, FileError> {
+        let mut read = 0;
+        while let Some(([kind, len], record)) = bytes.get(read..).and_then(record_in) {
+            let begin = self.at;
+            let end = begin + 8 + u64::from(len).next_multiple_of(8);
+            let kind = kind.to_le_bytes()[0];
+            if kind == Record::Nodes as u8
+                && let Some(number) = number_of(record)
+            {
+                self.described.insert(number, begin..end);
+                kept.push(begin..end);
+            }
+            let added = self.recorded.add(kind, record, &mut self.numbers);
+            added.map_err(|fault| self.fault(fault))?;
+            read += 8 + record.len().next_multiple_of(8);
+            self.at = end;
+        }
+        Ok(read)
+    }
+
+    /// Takes the passes that have ended out of the events, and sums them.
+    fn settle(&mut self, is_last: bool) {
+        let events = std::mem::take(&mut self.recorded.events);
+        let (items, open) = split(events, is_last);
+        self.recorded.events = open;
+        let needed: BTreeSet<u32> = items.iter().flat_map(Item::graphs).collect();
+        self.describe(&needed);
+        self.sum(items);
+        if self.recorded.graphs.len() > MOST_SHAPES {
+            self.recorded.graphs.retain(|number, _| needed.contains(number));
+        }
+        self.had_requests |= !self.recorded.asked.is_empty();
+        if !self.is_whole() {
+            self.recorded.asked.clear();
+        }
+    }
+
+    /// Reads descriptions of graphs again that aren't in memory.
+    fn describe(&mut self, needed: &BTreeSet<u32>) {
+        for number in needed {
+            if self.recorded.graphs.contains_key(number) {
+                continue;
+            }
+            let Some(range) = self.described.get(number) else { continue };
+            let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
+            let mut bytes = vec![0; len];
+            // Passes whose graphs have no description are counted.
+            if self.file.read_exact_at(&mut bytes, range.start).is_ok()
+                && let Some(([kind, _], record)) = record_in(&bytes)
+            {
+                let _ = self.recorded.add(kind.to_le_bytes()[0], record, &mut Vec::new());
+            }
+        }
+    }
+
+    fn sum(&mut self, items: Vec<Item>) {
+        for item in &items {
+            if let Some(found) = Passes::over(item.events.iter(), false).next() {
+                let id = id_of(&self.recorded, &found);
+                let clock = &self.clock;
+                self.profilers.entry(id).or_insert_with(|| Summed::profiler(clock.clone()));
+            }
+        }
+        let (recorded, profilers, clock) = (&self.recorded, &self.profilers, &self.clock);
+        let at = |count: u64| clock.time_of_count(count).unwrap_or(count);
+        let mut all_labels: HashMap<Id, Graphs<'_>> = HashMap::new();
+        let mut others = Vec::new();
+        for mut item in items {
+            let lead = self.before.lead(&item);
+            let n = lead.iter().filter(|event| matches!(event, Event::Pass(_))).count();
+            let all = lead.iter().chain(&item.events);
+            let Some(found) = Passes::over(all, false).nth(n) else { continue };
+            let id = id_of(recorded, &found);
+            let Some(profiler) = profilers.get(&id) else { continue };
+            let sum = self.summed.entry(id).or_default();
+            let labels = all_labels.entry(id).or_insert_with(|| Graphs::new(profiler, recorded));
+            let counted = sum.add(profiler, labels, &found);
+            let [begin_ns, end_ns] = [found.pass.begin, found.pass.end].map(at);
+            let slow = self.intervals.add(&found.pass, end_ns);
+            drop(found);
+            let mut slow_ns = end_ns.saturating_sub(begin_ns);
+            for (from_ns, ns) in slow {
+                sum.intervals.add(ns);
+                slow_ns = slow_ns.max(ns);
+                // Nobody had this token while these ran, either.
+                for of in self.waiting.iter_mut().filter(|of| of.end_ns > from_ns) {
+                    of.offer.slow_ns = of.offer.slow_ns.max(ns);
+                }
+            }
+            self.before.went(&mut item);
+            let serial = self.serial;
+            self.serial += 1;
+            let Some(pass) = counted else {
+                others.push((serial, item));
+                continue;
+            };
+            let nth = self.ids.iter().position(|of| *of == id).unwrap_or_else(|| {
+                self.ids.push(id);
+                self.ids.len() - 1
+            });
+            let of = u32::try_from(nth).unwrap_or(u32::MAX);
+            let (phase, tokens, bytes) = (pass.phase, pass.tokens, item.bytes());
+            let offer = Offer { serial, of, phase, tokens, slow_ns, bytes };
+            self.waiting.push_back(Waiting { offer, end_ns, item });
+            if self.waiting.len() > WAITING
+                && let Some(Waiting { offer, item, .. }) = self.waiting.pop_front()
+            {
+                self.keeper.add(offer, item);
+            }
+        }
+        drop(all_labels);
+        others.into_iter().for_each(|(serial, item)| self.add_other(serial, item));
+    }
+
+    fn add_other(&mut self, serial: u64, item: Item) {
+        self.others_bytes += item.bytes();
+        if self.keeper.dropped() > 0 || self.others_bytes > MOST_OTHERS {
+            self.others = None;
+        }
+        if let Some(others) = &mut self.others {
+            others.push((serial, item));
+        }
+    }
+
+    /// Whether everything is there that was recorded.
+    fn is_whole(&self) -> bool {
+        self.keeper.dropped() == 0 && self.others.is_some()
+    }
+
+    /// What was recorded, when the program has ended: all of it, if that had room; else what was kept, and the sums of all.
+    ///
+    /// # Errors
+    ///
+    /// If the rest of it can't be read.
+    pub fn finish(mut self) -> Result<Recorded, FileError> {
+        while self.advance()?.is_some() {}
+        self.settle(true);
+        while let Some(Waiting { offer, item, .. }) = self.waiting.pop_front() {
+            self.keeper.add(offer, item);
+        }
+        let is_whole = self.is_whole();
+        let keeper = std::mem::replace(&mut self.keeper, Keeper::new(Limits::default()));
+        let (kept, chosen) = keeper.finish();
+        let mut items: Vec<(u64, Item)> =
+            kept.into_iter().map(|(offer, item)| (offer.serial, item)).collect();
+        if is_whole {
+            items.extend(self.others.take().into_iter().flatten());
+            items.sort_by_key(|(serial, _)| *serial);
+        } else {
+            self.recorded.events.clear();
+            self.recorded.asked.clear();
+        }
+        let needed: BTreeSet<u32> = items.iter().flat_map(|(_, item)| item.graphs()).collect();
+        self.describe(&needed);
+        let mut events = whole(items);
+        events.append(&mut self.recorded.events);
+        if !is_whole {
+            self.recorded.part = Some(self.part(chosen));
+        }
+        Ok(Recorded { events, ..self.recorded })
+    }
+
+    fn part(&mut self, chosen: Vec<Chosen>) -> Part {
+        let mut part = Part { had_requests: self.had_requests, ..Part::default() };
+        for chosen in chosen {
+            let id = usize::try_from(chosen.of).ok().and_then(|nth| self.ids.get(nth)).copied();
+            let Some(id) = id else { continue };
+            let (Some(profiler), Some(summed)) = (self.profilers.get(&id), self.summed.remove(&id))
+            else {
+                continue;
+            };
+            part.of.insert(id, summed.finish(profiler, chosen));
+        }
+        part
+    }
+}
+
+/// The kind and the length of the record that bytes begin with, and its own bytes, if they are whole.
+fn record_in(bytes: &[u8]) -> Option<([u32; 2], &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<8>()?;
+    let [kind, len] = halves(u64::from_le_bytes(*head));
+    let len_here = usize::try_from(len).ok()?;
+    // With the zeros that fill it up.
+    rest.get(..len_here.next_multiple_of(8))?;
+    Some(([kind, len], rest.get(..len_here)?))
+}
+
+/// The number of the graph that a record describes.
+fn number_of(record: &[u8]) -> Option<u32> {
+    #[derive(serde::Deserialize)]
+    struct Numbered {
+        graph: u32,
+    }
+    serde_json::from_slice::<Numbered>(record).ok().map(|of| of.graph)
+}
+
+#[cfg(test)]
+mod tests;

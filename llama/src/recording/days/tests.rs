@@ -1,0 +1,192 @@
+use brickscope::{MockClock, Phase, Profile};
+use tempfile::NamedTempFile;
+
+use super::super::format::{Head, OfPass, word};
+use super::super::{groups, replay};
+use super::*;
+
+const PASSES: u64 = 500;
+
+fn record(kind: Record, body: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(body.len()).expect("it is short");
+    let mut bytes = word([kind as u32, len]).to_le_bytes().to_vec();
+    bytes.extend(body);
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+fn words(kind: Record, words: &[u64]) -> Vec<u8> {
+    record(kind, &words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>())
+}
+
+/// A product of a layer, and the head.
+fn nodes() -> Vec<u8> {
+    let tensor =
+        |name: &str| format!(r#""name":"{name}","type":"f32","ne":[64,1,1,1],"bytes":256"#);
+    let product = |out: &str, weight: &str| {
+        let (out, weight, x) = (tensor(out), tensor(weight), tensor("x"));
+        format!(r#"{{"op":"MUL_MAT",{out},"src":[{{{weight}}},{{{x}}}]}}"#)
+    };
+    let first = product("Qcur-0", "blk.0.attn_q.weight");
+    let head = product("result_output", "output.weight");
+    record(Record::Nodes, format!(r#"{{"graph":7,"nodes":[{first},{head}]}}"#).as_bytes())
+}
+
+/// When a pass begins, and how long it takes: every hundredth long.
+fn times(nth: u64) -> [u64; 2] {
+    let slow = u64::from(nth % 100 == 99) * 9_000;
+    [10_000 + nth * 50_000, 5_000 + nth * 7 % 97 * 10 + slow]
+}
+
+/// The records of each pass: one token after the other.
+fn passes() -> Vec<Vec<u8>> {
+    let of_pass = |nth: u64| {
+        let [begin, wall] = times(nth);
+        let end = begin + wall;
+        let head = Head { number: 7, threads: 2, of_thread: 0 }.word();
+        let graph = [head, begin + 100, end - 50, begin + 100, begin + 3_000];
+        let of = OfPass { graphs: 1, is_decode: true, ..OfPass::default() }.word();
+        let place = u32::try_from(nth).expect("it is small");
+        let pass = [begin, end, 1, nth, 0, of, word([place + 1, place + 2])];
+        [words(Record::Graph, &graph), words(Record::Pass, &pass)].concat()
+    };
+    (0..PASSES).map(of_pass).collect()
+}
+
+/// The file as it is after each of some pieces, and all of it.
+fn file() -> (Vec<u64>, Vec<u8>) {
+    let mut bytes = vec![0; HEADER];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..16].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[24..32].copy_from_slice(&4321_u64.to_le_bytes());
+    bytes.extend(nodes());
+    let mut used = Vec::new();
+    for pass in passes() {
+        bytes.extend(pass);
+        used.push(bytes.len() as u64);
+    }
+    let all = bytes.len() as u64;
+    bytes[16..24].copy_from_slice(&all.to_le_bytes());
+    (used, bytes)
+}
+
+/// Follows it, while a few passes are written at a time, and what isn't needed is taken away.
+fn followed(limits: Limits) -> (Recorded, Vec<u8>) {
+    let (used, bytes) = file();
+    let on_disk = NamedTempFile::new().expect("a file");
+    on_disk.as_file().write_all_at(&bytes, 0).expect("it can be written");
+    let mut days = Days::follow(on_disk.path(), MockClock::default().clock(), limits)
+        .expect("it is there");
+    let described = HEADER as u64..HEADER as u64 + nodes().len() as u64;
+    for used in used.iter().skip(6).step_by(7) {
+        on_disk.as_file().write_all_at(&used.to_le_bytes(), 16).expect("it can be written");
+        while let Some(free) = days.advance().expect("it can be read") {
+            for range in free {
+                assert!(range.end <= described.start || range.start >= described.end);
+                let len = usize::try_from(range.end - range.start).expect("it is short");
+                on_disk.as_file().write_all_at(&vec![0; len], range.start).expect("ours");
+            }
+            days.release().expect("it can be written");
+            let mut read = [0; 8];
+            on_disk.as_file().read_exact_at(&mut read, 40).expect("it is there");
+            assert_eq!(u64::from_le_bytes(read), *used);
+        }
+        assert!(days.recorded.events.len() <= 2, "what has ended is taken out");
+    }
+    let all = used.last().expect("there are passes");
+    on_disk.as_file().write_all_at(&all.to_le_bytes(), 16).expect("it can be written");
+    (days.finish().expect("it can be read"), bytes)
+}
+
+fn replayed(recorded: &Recorded) -> Profile {
+    let groups = groups(recorded);
+    let profiler = BrickProfiler::with_clock(MockClock::default().clock());
+    let profile = replay(recorded, &groups[0], profiler).profile;
+    profile.check().expect("it adds up");
+    profile
+}
+
+#[test]
+fn what_fits_is_as_if_nobody_had_followed_it() {
+    let (recorded, bytes) = followed(Limits::default());
+    let whole = Recorded::read(&bytes, Path::new("7.nodes")).expect("it is whole");
+    assert!(recorded.part.is_none());
+    assert_eq!((recorded.process, &recorded.events), (whole.process, &whole.events));
+    assert_eq!(recorded.graphs, whole.graphs);
+}
+
+#[test]
+fn sums_are_those_of_all_passes_and_the_slow_ones_are_there() {
+    let (recorded, _) = followed(Limits { slowest: 20_000, sampled: 10_000 });
+    let profile = replayed(&recorded);
+    let kept = profile.kept.as_ref().expect("not all were kept");
+    let walls: u64 = (0..PASSES).map(|nth| times(nth)[1]).sum();
+    let decode = profile.phase(Phase::Decode).expect("it decoded");
+    assert_eq!((decode.passes, decode.tokens, decode.wall_ns), (PASSES, PASSES, walls));
+    // All but the time before the graph and after it.
+    assert_eq!(decode.attributed_ns, walls - PASSES * 150);
+    assert_eq!((kept.walls[0].walls.count, kept.walls[0].walls.total_ns), (PASSES, walls));
+    let end = |nth: u64| times(nth).iter().sum::<u64>();
+    let intervals = &kept.intervals;
+    assert_eq!((intervals.count, intervals.total_ns), (PASSES - 1, end(PASSES - 1) - end(0)));
+    let products = profile.totals.iter().filter(|total| total.stats.count == PASSES).count();
+    assert!(products >= 2, "{:?}", profile.totals);
+    for slow in (99..PASSES).step_by(100) {
+        let [begin, wall] = times(slow);
+        let is_it = |pass: &&brickscope::Pass| (pass.start_ns, pass.wall_ns) == (begin, wall);
+        let pass = profile.passes.iter().find(is_it);
+        let pass = pass.unwrap_or_else(|| panic!("pass {slow} isn't there"));
+        let spans = profile.spans.iter().filter(|span| span.pass == Some(pass.serial));
+        assert!(spans.count() >= 2, "with its bricks");
+    }
+    let weights: f64 = kept.weights().values().sum();
+    assert!((weights + kept.slowest as f64 - PASSES as f64).abs() < 1e-6, "{weights}");
+    assert_eq!(profile.passes.len() as u64 + profile.dropped.passes, PASSES);
+    assert!((10..200).contains(&profile.passes.len()), "{}", profile.passes.len());
+    // Half of all passes are faster than the one that stands for them.
+    let typical = profile.typical_pass(Phase::Decode).expect("it decoded").wall_ns;
+    assert!(typical < 9_000, "{typical}");
+}
+
+/// A token of one sequence that waits for a pass of another one is slow, and so is that pass.
+#[test]
+fn the_passes_between_two_tokens_are_as_slow_as_these() {
+    let mut intervals = Intervals::default();
+    let pass = |numbers: &[(u32, Option<u32>)], sequences: &[[u32; 2]]| crate::recording::Pass {
+        numbers: numbers.to_vec(),
+        sequences: sequences.to_vec(),
+        is_decode: true,
+        ..crate::recording::Pass::default()
+    };
+    let one = Some(1);
+    assert!(intervals.add(&pass(&[(0, one)], &[[0, 9]]), 100).is_empty());
+    assert_eq!(intervals.add(&pass(&[(0, one)], &[[9, 10]]), 150), [(100, 50)]);
+    // The prompt of another one, in two pieces.
+    assert!(intervals.add(&pass(&[(1, Some(0))], &[[0, 512]]), 900).is_empty());
+    let both = pass(&[(0, one), (1, one)], &[[10, 11], [512, 700]]);
+    assert_eq!(intervals.add(&both, 1_000), [(150, 850)]);
+    // The next request goes on with what is in the cache: that it waited for somebody to ask is no time between tokens.
+    assert!(intervals.add(&pass(&[(1, one)], &[[700, 730]]), 9_000).is_empty());
+    // Four were drafted, two of them refused, and all come at once.
+    assert_eq!(intervals.add(&pass(&[(1, Some(4))], &[[730, 734]]), 9_100), [(9_000, 100)]);
+    assert_eq!(intervals.add(&pass(&[(1, one)], &[[732, 733]]), 9_200), [(9_100, 100)]);
+}
+
+#[test]
+fn what_is_no_recording_is_refused() {
+    let on_disk = NamedTempFile::new().expect("a file");
+    let follow = || {
+        let clock = MockClock::default().clock();
+        Days::follow(on_disk.path(), clock, Limits::default()).expect("it is there")
+    };
+    // It is just being made.
+    assert_eq!(follow().advance(), Ok(None));
+    on_disk.as_file().write_all_at(&[0xff; 128], 0).expect("it can be written");
+    let refused = follow().advance().expect_err("it is none").to_string();
+    assert!(refused.contains("not a recording of this version"), "{refused}");
+    let (_, mut bytes) = file();
+    let long = (bytes.len() as u64 + 800).to_le_bytes();
+    bytes[16..24].copy_from_slice(&long);
+    on_disk.as_file().write_all_at(&bytes, 0).expect("it can be written");
+    assert!(follow().advance().is_err(), "it states more than there is");
+}
