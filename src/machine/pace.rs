@@ -187,9 +187,8 @@ impl Weights {
             times *= 2;
         }
         let working_set = each * pool.threads() as u64;
-        let rate = agreed(|| {
-            per_second(working_set * times, best_of(EACH_NANOS, &|| (), &|| run(times)))
-        });
+        let rate =
+            agreed(|| per_second(working_set * times, best_of(EACH_NANOS, &|| (), &|| run(times))));
         let reason = format!(
             "not measured: no two of {MOST_TRIES} readings agree, so others likely disturbed them"
         );

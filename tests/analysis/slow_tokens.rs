@@ -307,7 +307,8 @@ fn the_finding_predicts_what_prompts_cost_and_what_smaller_pieces_bring_from_pas
     // Where no pass tells it, that is said.
     let planted = only(&served(LLAMA, |_| Some(Planted::Prompts)));
     for what in ["what a prompt cost", "what smaller pieces of prompts would bring"] {
-        let said = format!("Of 10, {what} is not known: no pass of this run has as many decode tokens");
+        let said =
+            format!("Of 10, {what} is not known: no pass of this run has as many decode tokens");
         let has_it = |text: &str| text.starts_with(&said);
         assert!(planted.evidence.iter().any(|of| has_it(&of.text)), "{planted:?}");
     }

@@ -244,15 +244,8 @@ impl<'p> Paces<'p> {
         }
         let (mut kernels, mut levels) = (Vec::new(), BTreeSet::new());
         let Times { took, least, slow_least } = times;
-        let mut sums = Sums {
-            bytes,
-            took,
-            at_pace: 0.0,
-            at_lowest: 0.0,
-            least,
-            slow_least,
-            is_sure: true,
-        };
+        let mut sums =
+            Sums { bytes, took, at_pace: 0.0, at_lowest: 0.0, least, slow_least, is_sure: true };
         for group in groups {
             let kernel = KernelPace::kernel_of(&group.format, self.backend);
             let pace = self.kernel(&kernel)?;

@@ -159,9 +159,8 @@ impl Requests {
                     // goes back to before the pass, and what was accepted is computed once more.
                     let is_drafted = of.kind == PartKind::Decode && of.tokens > 1;
                     let back = of.after.checked_sub(before);
-                    let is_taken_out = |back: u32| {
-                        back < of.tokens || back == of.tokens && has_all_outputs
-                    };
+                    let is_taken_out =
+                        |back: u32| back < of.tokens || back == of.tokens && has_all_outputs;
                     back == Some(0) || is_drafted && back.is_some_and(is_taken_out)
                 });
                 // Of what was drafted, each token has an output; of a prompt, the last one.

@@ -123,11 +123,9 @@ impl Kept {
         }
         let is_wrong = |of: &&Sample| of.passes.is_empty() || of.of < of.passes.len() as u64;
         match self.samples.iter().find(is_wrong) {
-            Some(sample) => Err(format!(
-                "a sample of {} passes stands for {}",
-                sample.passes.len(),
-                sample.of
-            )),
+            Some(sample) => {
+                Err(format!("a sample of {} passes stands for {}", sample.passes.len(), sample.of))
+            }
             None => Ok(()),
         }
     }

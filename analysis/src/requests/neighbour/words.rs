@@ -73,9 +73,8 @@ impl Costs {
     /// What smaller pieces of prompts would bring slow tokens, if these are [costs beyond such](super::WithoutPrompts::of_pieces).
     pub(crate) fn of_smaller(&self, piece: u64) -> Vec<String> {
         let prompts = in_pieces(piece);
-        let brings = |figure: &str| {
-            format!("With {prompts}, a pass that had more would take {figure} less")
-        };
+        let brings =
+            |figure: &str| format!("With {prompts}, a pass that had more would take {figure} less");
         let unsure = format!("What {prompts} would save a token");
         let mut said: Vec<String> = Vec::new();
         said.extend(self.predicted(brings, &unsure, &prompts));

@@ -162,11 +162,7 @@ pub(super) fn told(text: &str) -> Told {
 }
 
 /// Notes a record. `None` if it is odd.
-fn note(
-    line: Line<'_>,
-    numbers: &mut HashMap<[String; 2], usize>,
-    told: &mut Told,
-) -> Option<()> {
+fn note(line: Line<'_>, numbers: &mut HashMap<[String; 2], usize>, told: &mut Told) -> Option<()> {
     let event = line.event.map_or(Some(line), parsed)?;
     let fpm = event.fpm.map_or(Some(event), parsed)?;
     let version = words(fpm.version);

@@ -75,8 +75,8 @@ fn followed(limits: Limits) -> (Recorded, Vec<u8>) {
     let (used, bytes) = file();
     let on_disk = NamedTempFile::new().expect("a file");
     on_disk.as_file().write_all_at(&bytes, 0).expect("it can be written");
-    let mut days = Days::follow(on_disk.path(), MockClock::default().clock(), limits)
-        .expect("it is there");
+    let mut days =
+        Days::follow(on_disk.path(), MockClock::default().clock(), limits).expect("it is there");
     let described = HEADER as u64..HEADER as u64 + nodes().len() as u64;
     for used in used.iter().skip(6).step_by(7) {
         on_disk.as_file().write_all_at(&used.to_le_bytes(), 16).expect("it can be written");

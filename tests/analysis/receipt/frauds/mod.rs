@@ -4,7 +4,9 @@ mod reruns;
 mod samples;
 
 use brickscope_analysis::receipt::v1::Sample;
-use brickscope_analysis::receipt::{Code, Options, Receipt, SecretKey, Verdict, sha256_hex, verify};
+use brickscope_analysis::receipt::{
+    Code, Options, Receipt, SecretKey, Verdict, sha256_hex, verify,
+};
 
 use super::honest::{Plan, receipt, resealed};
 
