@@ -3,6 +3,7 @@
 use brickscope_profile::{PartTold, Phase, StepTold};
 
 /// A step of a server, by its name.
+#[expect(clippy::large_enum_variant, reason = "it is read from a name, and one lives at a time")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// It computes.

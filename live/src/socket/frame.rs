@@ -132,16 +132,16 @@ impl Frame {
         if self.details {
             return;
         }
-        let (own, before) = (&mut self.profile, &before.profile);
         let passes = |profile: &Profile| profile.phases.iter().map(|p| p.passes).sum::<u64>();
         // The profiler was reset in between.
-        if passes(before) > passes(own) {
+        if passes(&before.profile) > passes(&self.profile) {
             return;
         }
+        self.requests.clone_from(&before.requests);
+        let (own, before) = (&mut self.profile, &before.profile);
         own.layers.clone_from(&before.layers);
         own.brick_kernels.clone_from(&before.brick_kernels);
         take_distributions(&mut own.totals, &before.totals);
-        self.requests.clone_from(&before.requests);
     }
 }
 
