@@ -170,7 +170,9 @@ impl Recording {
 
     /// Up to where the file may be written.
     fn most(&self) -> usize {
-        let read = if self.is_endless { self.header(5).load(Acquire) } else { 0 };
+        // Without room, the header isn't there: to look at it would end the program.
+        let is_read = self.is_endless && self.room >= HEADER;
+        let read = if is_read { self.header(5).load(Acquire) } else { 0 };
         MOST.saturating_add(usize::try_from(read).unwrap_or(0)).min(self.from + MOST)
     }
 

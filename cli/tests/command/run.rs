@@ -523,13 +523,14 @@ fn what_has_no_room_is_kept_by_its_tail_and_summed_whole() {
         let (mut command, run, dir) =
             command_of(options, "good/loads", &[], &[("DECODES", decodes)]);
         let output = command.output().expect("it starts");
-        let left = std::fs::read_dir(run.parent().expect("a folder")).expect("it is there");
-        assert_eq!(left.count(), 1, "nothing but the run is left");
-        Ran { output, run, _dir: dir }
+        let left = std::fs::read_dir(run.parent().expect("a folder")).expect("it is there").count();
+        let ran = Ran { output, run, _dir: dir };
+        assert_eq!(left, 1, "nothing but the run is left: {}", ran.stderr());
+        assert_eq!(ran.output.status.code(), Some(0), "{}", ran.stderr());
+        ran
     };
     // What fits is as it is without.
     let whole = of(&["--keep", "tail"], "20");
-    assert_eq!(whole.output.status.code(), Some(0), "{}", whole.stderr());
     let profile = whole.profile();
     assert_eq!((profile.passes.len(), profile.kept.is_none()), (22, true), "{}", whole.said());
     profile.check().expect("it adds up");
