@@ -522,7 +522,7 @@ impl Model {
     /// φ), if each keeps the part φ of its predecessor's deviation (Bayley and Hammersley, "The 'effective' number of
     /// independent observations in an autocorrelated time series", 1946).
     pub(super) fn persistence(&self) -> f64 {
-        // As in `history/changes.rs`: more can't be estimated.
+        // As in `stats/changes.rs`: more can't be estimated.
         const MOST: f64 = 0.8;
         // What commits share is no persistence, whether or not it is known as a step.
         let mut rest = self.without_commits(|i| self.values[i]);

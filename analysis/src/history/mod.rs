@@ -6,13 +6,12 @@
 //! machines, it takes commits and machines apart instead ([`Fleet`](crate::fleet::Fleet)). All of it is plain data; the
 //! order in which runs are given doesn't matter.
 
-mod changes;
 mod run;
 mod series;
 
 use std::collections::BTreeMap;
 
-pub use changes::{ALPHA, LEAST_POINTS, LEAST_SEGMENT};
+pub use brickscope_profile::stats::changes::{ALPHA, LEAST_POINTS, LEAST_SEGMENT};
 pub use run::{Difference, Figures, MACHINE, Run};
 use serde::Serialize;
 pub use series::{BrickChange, Change, Level, MachineKind, Point, Series, SeriesKind};

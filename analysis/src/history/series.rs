@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use brickscope_profile::stats::changes::{ALPHA, LEAST_POINTS, steps, two_states};
 use brickscope_profile::stats::median;
 use brickscope_profile::text::count;
 use serde::Serialize;
 
 use super::Measure;
-use super::changes::{ALPHA, LEAST_POINTS, steps, two_states};
 use super::run::{Difference, Figures, Run, RunTest, UNATTRIBUTED, differences};
 use crate::fleet::{Fleet, Observation};
 
@@ -149,7 +149,7 @@ pub struct Point {
 /// A place where the level of a series changed: between two points, found among all points of the series.
 /// Of series whose noise doesn't depend on its order at most 1 in 100 get one ([`ALPHA`]); if the machine's
 /// speed itself comes and goes it is more, however careful the test (`docs/evidence/history.md` has measured rates).
-/// Sources and reasons are in `src/history/changes.rs`. In short, a change needs [`LEAST_POINTS`] points,
+/// Sources and reasons are in `profile/src/stats/changes.rs`. In short, a change needs [`LEAST_POINTS`] points,
 /// [`LEAST_SEGMENT`](super::LEAST_SEGMENT) of them on either side; it is larger than the variation of
 /// neighbouring points, and a single outlier makes none.
 #[derive(Debug, Clone, PartialEq, Serialize)]

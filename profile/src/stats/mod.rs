@@ -1,5 +1,7 @@
 //! Counts, sums and percentiles of spans, per brick and per category.
 
+#[doc(hidden)]
+pub mod changes;
 mod histogram;
 mod paired;
 mod random;

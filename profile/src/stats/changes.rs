@@ -35,7 +35,7 @@
 //! levels are real, and no change of a program. Figures that go back and forth between two levels get no change at
 //! all, but a sentence ([`two_states`]).
 
-use brickscope_profile::stats::{SplitMix64, mean, median};
+use super::{SplitMix64, mean, median};
 
 /// The least points of a segment between two changes: enough to outvote one odd point.
 pub const LEAST_SEGMENT: usize = 3;
@@ -56,15 +56,16 @@ const CLIP: f64 = 3.0;
 
 /// A place where the level changed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Step {
+pub struct Step {
     /// The first point of the new level.
-    pub(super) at: usize,
+    pub at: usize,
     /// The part of all orders of the points, as sampled, that split at least as well.
-    pub(super) p: f64,
+    pub p: f64,
 }
 
 /// Finds where the level of `values` changed, first to last. Values must be above 0.
-pub(super) fn steps(values: &[f64]) -> Vec<Step> {
+#[must_use]
+pub fn steps(values: &[f64]) -> Vec<Step> {
     let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
     if logs.iter().any(|log| !log.is_finite()) {
         return Vec::new();
@@ -96,7 +97,8 @@ pub(super) fn steps(values: &[f64]) -> Vec<Step> {
 /// The two levels of a series that goes back and forth between them: all its figures lie near one of the two, far
 /// from the other, and it goes from one to the other at least three times. A change that stays goes once, one that is
 /// taken back twice.
-pub(super) fn two_states(values: &[f64]) -> Option<[f64; 2]> {
+#[must_use]
+pub fn two_states(values: &[f64]) -> Option<[f64; 2]> {
     /// The levels are so many times as far apart as their figures are spread.
     const APART: f64 = 4.0;
     /// Figures between the levels, as a part of all: runs during which the state changed.
@@ -275,7 +277,7 @@ fn best_split(scores: &[f64]) -> Option<Found> {
     let mut sum = 0.0;
     for (i, score) in scores.iter().enumerate().take(n.saturating_sub(LEAST_SEGMENT)) {
         sum += score;
-        let size = size(sum, i + 1, n);
+        let size = sum.abs() * weight(i + 1, n);
         if i + 1 >= LEAST_SEGMENT && best.as_ref().is_none_or(|best| size > best.size) {
             best = Some(Found { at: [i + 1, n], size });
         }
@@ -295,9 +297,11 @@ fn best_bump(scores: &[f64]) -> Option<Found> {
         }))
         .collect();
     let last = n.saturating_sub(LEAST_SEGMENT);
+    // A root for each pair of places would take most of the time.
+    let weights: Vec<f64> = (0..=last).map(|part| weight(part, n)).collect();
     for start in LEAST_SEGMENT..last {
         for end in start + LEAST_SEGMENT..=last {
-            let size = size(sums[end] - sums[start], end - start, n);
+            let size = (sums[end] - sums[start]).abs() * weights[end - start];
             if best.as_ref().is_none_or(|best| size > best.size) {
                 best = Some(Found { at: [start, end], size });
             }
@@ -306,11 +310,11 @@ fn best_bump(scores: &[f64]) -> Option<Found> {
     best
 }
 
-/// The distance of the mean of `part` of `n` scores from that of the rest, if the scores of the part add up
-/// to `sum` and all scores to 0.
-fn size(sum: f64, part: usize, n: usize) -> f64 {
+/// By what the sum of `part` of `n` scores is multiplied to be the distance of their mean from that of the rest, if all scores
+/// add up to 0.
+fn weight(part: usize, n: usize) -> f64 {
     let [part, n] = [part as f64, n as f64];
-    sum.abs() * (n / (part * (n - part))).sqrt()
+    (n / (part * (n - part))).sqrt()
 }
 
 /// The part of the orders of `scores`, the given one included, in which `search` finds at least `size`;
