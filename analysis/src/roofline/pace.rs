@@ -211,7 +211,7 @@ impl<'p> Paces<'p> {
             && total.disturbed.saturating_mul(DISTURBED) > total.passes
         {
             return absent(format!(
-                "Threads waited for a CPU in {} of {} passes, so the pace of their kernels says nothing of them.",
+                "Threads waited for a CPU in {} of {} passes, so these aren't held against the pace of their kernels.",
                 total.disturbed, total.passes
             ));
         }
