@@ -137,8 +137,8 @@ impl Costs {
             Some(sum) if known > 1 => {
                 let interval = from_to([sum.low_ns, sum.high_ns]);
                 let cost = signed(sum.cost_ns as f64);
-                let known = grouped(known);
-                Some(format!("These {known} tokens together: {cost}{less} ({interval}): predicted."))
+                let tokens = format!("These {} tokens together", grouped(known));
+                Some(format!("{tokens}: {cost}{less} ({interval}): predicted."))
             }
             None if known > 0 && !self.not_known.is_empty() => {
                 let (known, all) = (grouped(known), grouped(all));
