@@ -59,11 +59,12 @@ fn paces_in(
                 bytes_per_second: rate.as_ref().ok().map(|rate| rate.per_second),
                 absent: rate.err(),
             };
-            if caches.is_empty() {
-                let reason = "not measured: the system doesn't say how large its caches are";
+            let near = || caches.iter().filter(|cache| cache.level <= FARTHEST);
+            if near().next().is_none() {
+                let reason = "not measured: the system doesn't say how large L1 and L2 are";
                 paces.push(pace("L1".to_owned(), Err(Absent { reason: reason.to_owned() })));
             }
-            for cache in caches.iter().filter(|cache| cache.level <= FARTHEST) {
+            for cache in near() {
                 let inner = caches.iter().rfind(|inner| inner.level < cache.level);
                 let rate = in_cache(kernels, &pool, (kind, is_interleaved), cache, inner);
                 paces.push(pace(cache.name(), rate));
@@ -284,7 +285,11 @@ mod tests {
         let kernels = Kernels::new(Backend::Scalar).expect("it runs everywhere");
         let pool = ThreadPool::new(NonZeroUsize::MIN).expect("a thread");
         let small = CacheLevel { level: 1, bytes: 4 << 10, shared_by: 1 };
-        for (caches, why) in [(&[][..], "how large"), (&[small][..], "too small")] {
+        // Some virtual machines name the last level alone.
+        let far = CacheLevel { level: 3, bytes: 8 << 20, shared_by: 2 };
+        for (caches, why) in
+            [(&[][..], "how large"), (&[far][..], "how large"), (&[small][..], "too small")]
+        {
             let paces = paces_in(kernels, &pool, &[QuantType::F32], caches);
             let [of] = &paces[..] else { panic!("{paces:?}") };
             assert_eq!(of.name(), "gemv_f32_scalar from L1");

@@ -349,7 +349,7 @@ fn what_a_prompt_cost_is_said_of_each_token_and_of_all() {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         unwrapped(&text)
     };
-    let sum = "Of all 2 together: 782 ms (782 ms to 782 ms): predicted.";
+    let sum = "These 2 tokens together: 782 ms (782 ms to 782 ms): predicted.";
     assert!(unwrapped(&all).contains(sum), "{all}");
     let in_words = view::requests_in_words(&profile).join(" ");
     assert!(in_words.contains(said), "{in_words}");

@@ -2,8 +2,8 @@
 
 use brickscope::{
     Absent, Bandwidth, Began, BrickId, BrickProfiler, CacheCeiling, CacheLevel, Ceilings,
-    HostLaunch, Machine, MockClock, Model, Move, NameKind, NotFinite, Peak, Phase, Profile, Run,
-    Survey, Tolerance, WeightGroup, Work,
+    HostLaunch, KernelPace, Machine, MockClock, Model, Move, NameKind, NotFinite, Peak, Phase,
+    Profile, Run, Survey, Tolerance, WeightGroup, Work,
 };
 use brickscope_analysis::Report;
 
@@ -275,12 +275,39 @@ fn a_machine_is_a_table_of_its_ceilings() {
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
+    kernels_are_a_table_with_each_reason_once(survey.clone());
     // What bounds a run: the reads, and the peak of the backend whose loops they were.
     let ceilings = survey.ceilings(2).expect("two threads were measured");
     assert_eq!((ceilings.read_bytes_per_second, ceilings.flops_per_second), (70.2e9, 1182.0e9));
     let caches: Vec<&str> = ceilings.caches.iter().map(|cache| cache.level.as_str()).collect();
     assert_eq!(caches, ["L1"], "nobody knows of L2 on two threads");
     assert_eq!(survey.ceilings(3), None);
+}
+
+fn kernels_are_a_table_with_each_reason_once(mut survey: Survey) {
+    let pace = |kernel: &str, level: &str, rate: Option<f64>| KernelPace {
+        kernel: kernel.to_owned(),
+        level: level.to_owned(),
+        threads: 1,
+        bytes_per_second: rate,
+        absent: rate.is_none().then(|| Absent { reason: "not measured: why".to_owned() }),
+        ..KernelPace::default()
+    };
+    for format in ["f32", "q4_k", "q6_k", "q8_0"] {
+        survey.paces.push(pace(&format!("gemv_{format}_avx2"), "L1", Some(26.0e9)));
+        survey.paces.push(pace(&format!("gemv_{format}_avx2"), "L2", None));
+        survey.paces.push(pace(&format!("gemv_{format}_scalar"), "L1", Some(1.0e9)));
+    }
+    let text = brickscope_analysis::view::machine(&survey);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let row = "gemv_q4_k_avx2                              1        26.0           -";
+    assert!(text.lines().any(|line| line == row), "{text}");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let why = "- gemv_f32_avx2 from L2, 1 thread; gemv_q4_k_avx2 from L2, 1 thread; gemv_q6_k_avx2 from L2, 1 thread; \
+               and 1 more: not measured: why";
+    assert_eq!(text.matches("not measured: why").count(), 1, "{text}");
+    assert!(text.contains(why) && !text.contains("gemv_f32_scalar"), "{text}");
+    assert!(text.ends_with("- kernels of other backends: `--json` has them"), "{text}");
 }
 
 #[test]

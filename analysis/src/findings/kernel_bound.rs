@@ -38,11 +38,10 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             );
         finding.what = format!("{name} is {}", verdict.says());
         let cpus = facts.cpus().filter(|cpus| *cpus > facts.threads());
-        let threads = match cpus {
-            Some(_) => format!(", more `{}` help", facts.flags.threads),
-            None => String::new(),
-        };
-        finding.advice = format!("{}{threads}, smaller weights don't", pace.helps());
+        let threads = cpus.map(|_| format!("more `{}` may help", facts.flags.threads));
+        let helps = [verdict.helps(), threads].into_iter().flatten();
+        let other = "weights of another format have another kernel".to_owned();
+        finding.advice = helps.chain([other]).collect::<Vec<_>>().join("; ");
         finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
         "with the same kernel, weights that a cache holds are taken in faster"
             .clone_into(&mut finding.refuted_if);

@@ -20,7 +20,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         );
         return;
     };
-    if verdict.bound == Bound::Compute || matches!(verdict.reach, Reach::At | Reach::Above) {
+    let is_held = matches!(verdict.reach, Reach::At | Reach::Above | Reach::Kernel);
+    if verdict.bound == Bound::Compute || is_held {
         return;
     }
     if verdict.reach == Reach::Unsettled {

@@ -151,7 +151,7 @@ fn cause(facts: &Facts<'_>, of: &PhaseFacts<'_>, reach: Reach) -> String {
         && let Some(pace) = of.verdict.as_ref().and_then(|verdict| verdict.pace.as_ref())
     {
         return format!(
-            "its products take in {}: look for what else had the core, or for waits",
+            "likely latency, or something else had the core: its products take in {}",
             pace.says()
         );
     }

@@ -53,7 +53,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let kinds: Vec<(&str, Causes)> =
         kinds.filter_map(|(what, wanted)| Some((what, Causes::of(&requests, wanted)?))).collect();
     for (cause, rule) in RULES {
-        let slowed: Vec<Slowed<'_>> = kinds
+        let mut slowed: Vec<Slowed<'_>> = kinds
             .iter()
             .filter(|(_, causes)| causes.most().is_some_and(|(most, _)| most == cause))
             .map(|(what, causes)| Slowed {
@@ -62,7 +62,10 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
                 of: causes.slow.iter().filter(|of| of.cause == cause).collect(),
             })
             .collect();
-        if !slowed.is_empty() && !prompts::is_by_chance(&requests, cause, &slowed) {
+        if cause == Cause::Prompts && !slowed.is_empty() {
+            prompts::leave_out_chance(&requests, rule, &mut slowed, findings);
+        }
+        if !slowed.is_empty() {
             findings.found.push(finding(&requests, profile, cause, rule, &slowed));
         }
     }

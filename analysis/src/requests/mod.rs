@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::cause::KINDS;
 pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub use self::client::{Client, NoClient, Way};
+pub(crate) use self::neighbour::CHANCE;
 pub use self::neighbour::{Beside, Cost, Costs, NotKnown, PromptCost, Sum, WithoutPrompts};
 pub use self::now::{Longest, Now, RequestNow, Stage};
 pub use self::row::{KnownPieces, Row};

@@ -19,6 +19,7 @@ use self::predict::Expected;
 use super::{Cause, Caused, rank_of};
 
 pub use self::like::WithoutPrompts;
+pub(crate) use self::words::CHANCE;
 
 /// With fewer passes like it, nobody knows what a pass would have taken.
 const FEWEST: usize = 5;

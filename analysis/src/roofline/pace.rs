@@ -1,5 +1,5 @@
 //! The third roof: how fast the kernels of a brick take its weights in when these lie near the core. Better code raises it,
-//! and so do more threads; faster memory and smaller weights don't.
+//! and more threads may; faster memory doesn't. Weights of another format have another kernel, with a pace of its own.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use brickscope_profile::{
 };
 use serde::Serialize;
 
-use super::{MOST, SWINGS};
+use super::SWINGS;
 use crate::passes::is_of_device;
 use crate::words::whole;
 
@@ -120,33 +120,31 @@ impl OwnPace {
         (self.sums.took - self.sums.least).max(0.0) * 1e9
     }
 
-    /// Whether their code is what limits them: they are nearly as fast as it is anywhere, and the machine, at its slowest,
+    /// Whether their code is what limits them: they are about as fast as it is anywhere, and the machine, at its slowest,
     /// would have let them be faster, both by more than measurements may differ. A pace that swung, that others disturbed, or
-    /// that the run beat is no evidence.
+    /// that the run beat by far is no evidence.
+    ///
+    /// What is at its pace is a little above or below what was measured of that, by chance: neither changes the verdict.
     #[must_use]
     pub fn is_limit(&self) -> bool {
-        let Sums { at_pace, at_lowest, slow_least, is_sure, .. } = self.sums;
+        let Sums { took, at_pace, at_lowest, slow_least, is_sure, .. } = self.sums;
         is_sure
             && at_lowest <= SWINGS * at_pace
-            && (1.0 / SWINGS..=MOST).contains(&self.of_pace)
-            && at_pace > SWINGS * slow_least
+            && (1.0 / SWINGS..=SWINGS).contains(&self.of_pace)
+            && took.min(at_pace) > SWINGS * slow_least
     }
 
-    /// What was reached, of what: `25 of 26 GB/s that this code reaches from L1`.
+    /// What was reached, of what: `25 of 26 GB/s that this code reaches from L1`; or where the run was faster, `27 GB/s (this
+    /// code reached 26 from L1)`.
     #[must_use]
     pub fn says(&self) -> String {
-        format!(
-            "{} of {} GB/s that this code reaches from {}",
-            whole(self.bytes_per_second / 1e9),
-            whole(self.pace_per_second / 1e9),
-            printable(&self.level)
-        )
-    }
-
-    /// What better code brings: `better code helps up to 3.6 ×`.
-    #[must_use]
-    pub fn helps(&self) -> String {
-        format!("better code helps up to {:.1} ×", self.at_the_roof)
+        let rates = [self.bytes_per_second, self.pace_per_second];
+        let [own, pace] = rates.map(|rate| whole(rate / 1e9));
+        let level = printable(&self.level);
+        if self.of_pace > 1.0 && own != pace {
+            return format!("{own} GB/s (this code reached {pace} from {level})");
+        }
+        format!("{own} of {pace} GB/s that this code reaches from {level}")
     }
 }
 
@@ -213,7 +211,7 @@ impl<'p> Paces<'p> {
             && total.disturbed.saturating_mul(DISTURBED) > total.passes
         {
             return absent(format!(
-                "Threads waited for a CPU in {} of {} passes, so the pace of their kernels says nothing of them.",
+                "Threads waited for a CPU in {} of {} passes, so these aren't held against the pace of their kernels.",
                 total.disturbed, total.passes
             ));
         }

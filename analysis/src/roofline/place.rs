@@ -102,9 +102,7 @@ impl fmt::Display for Note {
             Self::IdleUnknown => f.write_str(
                 "spans without stated work: unknown (none kept); their time is included",
             ),
-            Self::Pace(pace) if pace.is_limit() => {
-                write!(f, "kernel-bound: {}; {}", pace.says(), pace.helps())
-            }
+            Self::Pace(pace) if pace.is_limit() => write!(f, "kernel-bound: {}", pace.says()),
             Self::Pace(pace) => f.write_str(&pace.says()),
         }
     }

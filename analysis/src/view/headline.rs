@@ -156,9 +156,9 @@ fn judgement(profile: &Profile) -> String {
         }
         // Of known code two figures say more than a guess.
         (Reach::Far, Some(pace)) => format!(", at {}", pace.says()),
-        (Reach::Kernel, Some(pace)) => format!("; {}", pace.helps()),
+        (Reach::Kernel, _) => verdict.helps().map_or(String::new(), |helps| format!("; {helps}")),
         (Reach::Above, _) => ", so the stated work or the ceilings are wrong".to_owned(),
-        (Reach::At | Reach::Near | Reach::Unsettled | Reach::Kernel, _) => String::new(),
+        (Reach::At | Reach::Near | Reach::Unsettled, _) => String::new(),
     };
     format!("{name}: {}{cause}; {top}.", verdict.says())
 }

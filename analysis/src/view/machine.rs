@@ -8,6 +8,9 @@ use brickscope_profile::{Ceilings, KernelPace, Move, Numbers, Survey};
 use crate::text::wrap;
 use crate::view::roofline::short;
 
+/// The most kernels that are named without a figure.
+const MOST_NAMED: usize = 3;
+
 /// Ceilings on one line: `reads 50.0 GB/s, computes 200.0 GFLOP/s (measured before the run: 2 threads, avx2)`.
 pub(super) fn told(ceilings: &Ceilings) -> String {
     format!(
@@ -137,24 +140,32 @@ pub fn machine(survey: &Survey) -> String {
     screened_lines(text)
 }
 
-/// How fast kernels take weights in from a cache: a line for each kernel, order of rows and number of threads.
+/// How fast the kernels that runs use by default take weights in from a cache: a line for each kernel, order of rows and number
+/// of threads.
 fn paces(survey: &Survey, text: &mut String, note: &mut impl FnMut(&str, &str)) {
     if survey.paces.is_empty() {
+        note("kernels", "not measured when this was kept; `--fresh` measures again");
         return;
     }
+    let end = format!("_{}", survey.backend);
+    let shown = || survey.paces.iter().filter(|of| of.kernel.ends_with(&end));
     let row = |kernel: &str, layout: &str, threads: &str, cells: [&str; 2]| {
         let [l1, l2] = cells;
         format!("{kernel:26}{layout:12}{threads:>7}{l1:>12}{l2:>12}\n")
     };
-    text.push('\n');
-    text.push_str(&row("GB/s of weights", "", "threads", ["L1", "L2"]));
-    let _ = writeln!(text, "{}", "-".repeat(69));
-    let mut keys: Vec<(&str, bool, u32)> = survey.paces.iter().map(key).collect();
+    if shown().any(|of| of.bytes_per_second.is_some()) {
+        text.push('\n');
+        text.push_str(&row("GB/s of weights in", "", "threads", ["L1", "L2"]));
+        let _ = writeln!(text, "{}", "-".repeat(69));
+    }
+    let mut keys: Vec<(&str, bool, u32)> = shown().map(key).collect();
     keys.sort_unstable();
     keys.dedup();
+    // Of many kernels the reason is the same.
+    let mut absent: Vec<(&str, Vec<String>)> = Vec::new();
     for of_row in keys {
         let (kernel, is_interleaved, threads) = of_row;
-        let of_key = || survey.paces.iter().filter(|of| key(of) == of_row);
+        let of_key = || shown().filter(|of| key(of) == of_row);
         let layout = if is_interleaved { "interleaved" } else { "" };
         let rate = |level: &str| {
             let rate = of_key().find(|of| of.level == level)?.bytes_per_second?;
@@ -165,10 +176,26 @@ fn paces(survey: &Survey, text: &mut String, note: &mut impl FnMut(&str, &str)) 
             let cells = [l1.as_deref().unwrap_or("-"), l2.as_deref().unwrap_or("-")];
             text.push_str(&row(&printable(kernel), layout, &threads.to_string(), cells));
         }
-        for (of, absent) in of_key().filter_map(|of| Some((of, of.absent.as_ref()?))) {
+        for (of, why) in of_key().filter_map(|of| Some((of, of.absent.as_ref()?))) {
             let what = format!("{}, {}", of.name(), count(of.threads.into(), "thread"));
-            note(&what, &absent.reason);
+            match absent.iter_mut().find(|(reason, _)| *reason == why.reason) {
+                Some((_, all)) => all.push(what),
+                None => absent.push((why.reason.as_str(), vec![what])),
+            }
         }
+    }
+    for (reason, mut all) in absent {
+        let more = all.len().saturating_sub(MOST_NAMED);
+        all.truncate(MOST_NAMED);
+        let more = match more {
+            0 => String::new(),
+            1 => "; and 1 more".to_owned(),
+            n => format!("; and {n} more"),
+        };
+        note(&(all.join("; ") + &more), reason);
+    }
+    if survey.paces.len() > shown().count() {
+        note("kernels of other backends", "`--json` has them");
     }
 }
 

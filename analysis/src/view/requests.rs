@@ -8,7 +8,7 @@ use brickscope_profile::text::{count, grouped, printable, printable_text};
 
 use super::layout::wrapped;
 use crate::requests::{
-    Cause, Causes, Client, Costs, Interval, KINDS, Piece, Requests, SLOW, Slow, Times,
+    Cause, Caused, Causes, Client, Costs, Interval, KINDS, Piece, Requests, SLOW, Slow, Times,
     WithoutPrompts, missing_passes, times,
 };
 use crate::text::{cut, padded, wrap};
@@ -178,18 +178,24 @@ pub fn request(profile: &Profile, id: &str) -> Result<String, String> {
     if let Some(ending) = of.ending {
         let _ = write!(text, ", {ending}");
     }
-    let causes = KINDS.into_iter().filter_map(|(_, wanted)| Causes::of(&requests, wanted));
-    let mut slow: Vec<_> = causes.flat_map(|causes| causes.slow).collect();
-    slow.retain(|of| of.interval.request == number && of.cause == Cause::Prompts);
     let without = WithoutPrompts::of(&requests);
+    let mut slow: Vec<(Interval, bool)> = Vec::new();
+    for causes in KINDS.into_iter().filter_map(|(_, wanted)| Causes::of(&requests, wanted)) {
+        let its = |of: &&Caused| of.interval.request == number && of.cause == Cause::Prompts;
+        if causes.slow.iter().any(|of| its(&of)) {
+            // One of them is no better known than all.
+            let is_by_chance = Costs::of(&without, &causes.slow).is_by_chance;
+            slow.extend(causes.slow.iter().filter(its).map(|of| (of.interval, is_by_chance)));
+        }
+    }
     let _ = writeln!(text, "\n\n{:>5}  {:>10}  {:>10}  of that", "token", "at", "took");
     for interval in requests.intervals(number) {
         let at = time(interval.to_ns.saturating_sub(of.arrived_ns) as f64);
         let took = time(interval.ns() as f64);
         let indent = format!("{:>5}  {at:>10}  {took:>10}  ", interval.until);
         let mut lines = wrap(&pieces_of(&interval), 48);
-        if slow.iter().any(|of| of.interval == interval) {
-            for sentence in without.cost(&interval).sentences() {
+        if let Some((_, is_by_chance)) = slow.iter().find(|(of, _)| *of == interval) {
+            for sentence in without.cost(&interval).sentences(*is_by_chance) {
                 lines.extend(wrap(&sentence, 48));
             }
         }
@@ -237,14 +243,16 @@ fn why(what: &str, causes: &Causes, costs: &Costs, text: &mut String) {
     for sentence in costs.sentences() {
         wrapped(&sentence, text);
     }
-    if let Some(advice) = advice(causes) {
+    if let Some(advice) = advice(causes, costs) {
         wrapped(&format!("Next: {advice}"), text);
     }
 }
 
-/// What to try against the cause that most of the slow ones have, if they are some.
-fn advice(causes: &Causes) -> Option<&'static str> {
-    causes.most().and_then(|(cause, _)| cause.advice())
+/// What to try against the cause that most of the slow ones have, if they are some. Nothing where it is by chance that these
+/// have prompts beside them.
+fn advice(causes: &Causes, costs: &Costs) -> Option<&'static str> {
+    let most = causes.most().map(|(cause, _)| cause);
+    most.filter(|cause| *cause != Cause::Prompts || !costs.is_by_chance)?.advice()
 }
 
 /// Requests in sentences: how they ended, how many tokens they had, and why some were slow.
@@ -269,8 +277,9 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         let end =
             if counts.is_empty() { String::new() } else { format!(" {}.", counts.join("; ")) };
         words.push(causes.how_many_slow(what) + &end);
-        words.extend(Costs::of(&without, &causes.slow).sentences());
-        words.extend(advice(&causes).map(|advice| format!("Next: {advice}.")));
+        let costs = Costs::of(&without, &causes.slow);
+        words.extend(costs.sentences());
+        words.extend(advice(&causes, &costs).map(|advice| format!("Next: {advice}.")));
     }
     words
 }

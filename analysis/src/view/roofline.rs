@@ -144,6 +144,8 @@ fn table(roofline: &Roofline, text: &mut String) {
     ));
     let _ = writeln!(text, "{}", "-".repeat(79));
     let mut notes: Vec<String> = Vec::new();
+    // What is the same of several bricks is said once.
+    let mut own: Vec<(String, Vec<String>)> = Vec::new();
     let (mut any_far, mut any_unsettled, mut any_without_flops) = (false, false, false);
     let (mut any_unexplained, mut any_paced) = (false, false);
     let mut unknown = 0;
@@ -177,8 +179,14 @@ fn table(roofline: &Roofline, text: &mut String) {
                 &micros(place.us_to_roof * 1e3),
             ],
         ));
-        notes.extend(own_notes(brick).map(|note| format!("{name}: {note}")));
+        for note in own_notes(brick).map(ToString::to_string) {
+            match own.iter_mut().find(|(of, _)| *of == note) {
+                Some((_, names)) => names.push(name.clone()),
+                None => own.push((note, vec![name.clone()])),
+            }
+        }
     }
+    notes.extend(own.into_iter().map(|(note, names)| format!("{}: {note}", names.join(", "))));
     let more = roofline.bricks.len().saturating_sub(MOST_ROWS);
     if more > 0 {
         let _ = writeln!(text, "({more} more)");

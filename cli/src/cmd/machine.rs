@@ -18,8 +18,9 @@ use crate::{device, output, progress, runs};
 /// Measure the peak rates of this machine, or of a device: memory bandwidths and operations per second.
 ///
 /// Measures read, write, copy and triad (a = b + s·c) for each level of cache and for memory, and the
-/// multiply-adds of each backend, on 1, 2, 4, … and all threads. This takes some seconds. The result is
-/// stored in the cache folder, which BRICKSCOPE_CACHE overrides, and `brickscope profile` uses it.
+/// multiply-adds of each backend, on 1, 2, 4, … and all threads; and how fast our kernels take weights in
+/// from L1 and L2, on one thread and on all. This takes some seconds. The result is stored in the cache
+/// folder, which BRICKSCOPE_CACHE overrides, and `brickscope profile` uses it.
 ///
 /// With --backend, it measures how fast a device reads its memory and its cache, and multiplies and adds floats, by the
 /// device's clock. The result isn't stored: `brickscope profile --backend …` measures it each time.

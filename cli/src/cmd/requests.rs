@@ -179,7 +179,12 @@ fn causes_as_json(
     json!({
         "of": causes.of,
         "median_ns": causes.median_ns,
-        "neighbours": { "known": costs.known.len(), "of": costs.tokens(), "sum": costs.sum() },
+        "neighbours": {
+            "known": costs.known.len(),
+            "of": costs.tokens(),
+            "sum": costs.sum(),
+            "is_by_chance": costs.is_by_chance,
+        },
         "slow": slow.collect::<Vec<_>>(),
     })
 }

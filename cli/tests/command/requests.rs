@@ -72,6 +72,7 @@ fn what_made_a_token_slow_is_named_in_every_form() {
     let all = &json["causes_of_tokens"]["neighbours"];
     assert_eq!((&all["known"], &all["of"]), (&1.into(), &1.into()), "{all}");
     assert_eq!(all["sum"]["cost_ns"], 80_000_000, "{all}");
+    assert_eq!(all["is_by_chance"], false);
     assert_eq!(slow["prompts_alone_ns"], 0);
     let intervals = json["requests"][0]["intervals"].as_array().expect("intervals");
     assert_eq!(intervals.len(), 61);

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use brickscope_profile::Profile;
 
 use super::{PLACE, Slowed, most_in_a_pass, names, sorted, starts};
-use crate::findings::Finding;
+use crate::findings::{Finding, Findings};
 use crate::findings::server::{Flag, Server};
-use crate::requests::{Cause, Costs, Requests, WithoutPrompts};
+use crate::requests::{CHANCE, Costs, Requests, WithoutPrompts};
 use crate::words::many;
 
 /// Prompts are cut into pieces of this part of the largest one.
@@ -20,13 +20,23 @@ const LEAST_PIECE: u64 = 32;
 /// vLLM refuses fewer tokens in a step than requests, of which its default is at most so many.
 const MOST_DEFAULT_SEQUENCES: u64 = 1_024;
 
-/// Whether slow tokens happen to have prompts beside them: passes with such are slow no more often than others.
-pub(super) fn is_by_chance(requests: &Requests<'_>, cause: Cause, slowed: &[Slowed<'_>]) -> bool {
-    if cause != Cause::Prompts {
-        return false;
-    }
+/// Leaves out the kinds of tokens that happen to have prompts beside them: passes with such are slow no more often than others.
+pub(super) fn leave_out_chance(
+    requests: &Requests<'_>,
+    rule: &'static str,
+    slowed: &mut Vec<Slowed<'_>>,
+    findings: &mut Findings,
+) {
     let without = WithoutPrompts::of(requests);
-    slowed.iter().all(|of| Costs::of(&without, &of.causes.slow).is_by_chance)
+    slowed.retain(|of| {
+        let is_by_chance = Costs::of(&without, &of.causes.slow).is_by_chance;
+        if is_by_chance {
+            let what = of.what;
+            let why = format!("whether prompts of others slow {what}s is not known: {CHANCE}");
+            findings.unknown(rule, why);
+        }
+        !is_by_chance
+    });
 }
 
 /// Whose prompts they were, how large, what they cost, and the server with smaller pieces.

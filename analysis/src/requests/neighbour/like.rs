@@ -193,7 +193,7 @@ impl<'r, 'p> WithoutPrompts<'r, 'p> {
             let does = self.does(pass);
             does.tokens > 0 && does.prompt >= least && does.prompt > self.piece.unwrap_or(0)
         };
-        let such: Vec<&Pass> = all.iter().filter(is_such).collect();
+        let such: Vec<&Pass> = all.iter().filter(|of| !of.is_left_out).filter(is_such).collect();
         let step = such.len().div_ceil(MOST_LOOKED_AT).max(1);
         let (mut beyond, mut of, mut chances) = (0_u64, 0_u64, 0.0);
         for pass in such.into_iter().step_by(step) {

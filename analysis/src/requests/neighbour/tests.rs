@@ -315,13 +315,52 @@ fn tokens_together_have_each_pass_once_and_each_reason_with_its_number() {
     assert_eq!(costs.not_known, [(few, 2), (NotKnown::NoPass, 1)]);
     assert_eq!((costs.tokens(), costs.sum()), (5, None));
     let said = costs.sentences();
-    assert_eq!(said[1], "Known for 2 of 5 of these tokens, so not in sum.");
+    assert_eq!(said[1], "Known for 2 of these 5 tokens, so there is no sum of all.");
     let costs = Costs { not_known: Vec::new(), ..costs };
     let sum = costs.sum().expect("each is known");
     assert_eq!((sum.cost_ns, sum.low_ns, sum.high_ns), (200_000, 182_000, 218_000));
     assert_eq!(costs.alone_ns, [30_000]);
     assert_eq!([costs.percentile(50), costs.percentile(95)], [Some(90_000), Some(110_000)]);
     assert_eq!(Costs::default().percentile(50), None);
+}
+
+#[test]
+fn slow_passes_that_have_prompts_by_chance_are_not_told_from_others() {
+    let made = |cost_ns: u64| {
+        let parts = [Part::decode(0, 100), PROMPT];
+        let mut run = Run::of(2);
+        for nth in 0..400 {
+            let wall_ns = if nth % 21 == 0 { 50_000 + 100 * nth } else { 1_000 + nth };
+            match nth % 4 {
+                0 => run.pass(wall_ns + cost_ns, &parts),
+                _ => run.pass(wall_ns, &parts[..1]),
+            };
+        }
+        // As a run warms up, all is slow.
+        for _ in 0..10 {
+            run.pass(1_000_000, &parts).is_left_out = true;
+        }
+        run
+    };
+    let of = |run: &Run| {
+        let requests = Requests::of(&run.profile);
+        let all: Vec<_> = requests.intervals(0).collect();
+        let caused = |nth: usize| Caused { interval: all[nth], cause: Cause::Prompts, more_ns: 1 };
+        let slow = [168, 252, 336].map(caused);
+        let without = WithoutPrompts::of(&requests);
+        let costs = Costs::of(&without, &slow);
+        let one = without.cost(&slow[0].interval).sentences(costs.is_by_chance);
+        (costs, one.join(" "))
+    };
+    let (costs, one) = of(&made(0));
+    assert!(costs.known.len() == 3 && costs.known.iter().all(Cost::is_distinct), "{costs:?}");
+    assert_eq!((costs.is_by_chance, costs.sum()), (true, None));
+    for said in [costs.sentences().join(" "), one] {
+        assert!(said.contains("not distinguishable from 0") && said.contains(CHANCE), "{said}");
+    }
+    let (costs, one) = of(&made(100_000));
+    assert!(!costs.is_by_chance && costs.sum().is_some(), "{costs:?}");
+    assert!(one.starts_with("prompts of others, in the same pass, cost 1"), "{one}");
 }
 
 /// Passes of up to three requests, some with a prompt of a fourth, some disturbed.

@@ -10,6 +10,8 @@ use crate::words::{many, signed, time, whole_percent};
 
 /// Of so many costs, 90 % lie in the middle; of fewer, the least and the most are shown.
 const MANY: usize = 20;
+/// Why a figure that is beyond its interval tells nothing.
+pub(crate) const CHANCE: &str = "among passes with such prompts, as many are as slow by chance";
 
 impl fmt::Display for NotKnown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,7 +60,7 @@ impl Costs {
         let unsure = "What a prompt of another in the same pass cost its token";
         let mut said: Vec<String> = Vec::new();
         said.extend(self.predicted(cost, unsure, "no prompt"));
-        said.extend(self.together());
+        said.extend(self.together(""));
         said.extend(self.unknown("what a prompt cost"));
         if let Some(median) = rank(&self.alone_ns, 50) {
             said.push(format!(
@@ -78,7 +80,7 @@ impl Costs {
         let unsure = format!("What {prompts} would save a token");
         let mut said: Vec<String> = Vec::new();
         said.extend(self.predicted(brings, &unsure, &prompts));
-        said.extend(self.together());
+        said.extend(self.together(" less"));
         said.extend(self.unknown("what smaller pieces of prompts would bring"));
         said
     }
@@ -108,8 +110,8 @@ impl Costs {
         // Like costs may each have an interval with 0 in it.
         let are_distinct = is_distinct(interval) && 2 * unsure <= self.known.len();
         let chance = match are_distinct && self.is_by_chance {
-            true => "; among passes with such prompts, as many are as slow by chance",
-            false => "",
+            true => format!("; {CHANCE}"),
+            false => String::new(),
         };
         let range = format!("{which}; {} {part}{of_these}", from_to(interval));
         let decode = match self.known.iter().map(|cost| cost.by).max() {
@@ -129,17 +131,18 @@ impl Costs {
     }
 
     /// All of it, or of how many tokens it is known. None of a single token, and where nothing is known.
-    fn together(&self) -> Option<String> {
+    fn together(&self, less: &str) -> Option<String> {
         let (known, all) = (self.known.len() as u64, self.tokens());
         match self.sum() {
             Some(sum) if known > 1 => {
                 let interval = from_to([sum.low_ns, sum.high_ns]);
                 let cost = signed(sum.cost_ns as f64);
-                Some(format!("Of all {} together: {cost} ({interval}): predicted.", grouped(known)))
+                let tokens = format!("These {} tokens together", grouped(known));
+                Some(format!("{tokens}: {cost}{less} ({interval}): predicted."))
             }
             None if known > 0 && !self.not_known.is_empty() => {
                 let (known, all) = (grouped(known), grouped(all));
-                Some(format!("Known for {known} of {all} of these tokens, so not in sum."))
+                Some(format!("Known for {known} of these {all} tokens, so there is no sum of all."))
             }
             _ => None,
         }
@@ -158,13 +161,18 @@ impl Costs {
 }
 
 impl PromptCost {
-    /// What prompts of others cost one token, by what is predicted and by what was measured.
+    /// What prompts of others cost one token, by what is predicted and by what was measured. Where it is [by
+    /// chance](Costs::is_by_chance) that such tokens were slow, one of them isn't told from 0, either.
     #[must_use]
-    pub fn sentences(&self) -> Vec<String> {
+    pub fn sentences(&self, is_by_chance: bool) -> Vec<String> {
         const WHAT: &str = "prompts of others, in the same pass";
         let shared = self.shared.map(|shared| match shared {
             Ok(cost) => {
-                let figure = if cost.is_distinct() {
+                let chance = match cost.is_distinct() && is_by_chance {
+                    true => format!("; {CHANCE}"),
+                    false => String::new(),
+                };
+                let figure = if cost.is_distinct() && !is_by_chance {
                     format!("cost {}", signed(cost.cost_ns as f64))
                 } else {
                     "cost what is not distinguishable from 0".to_owned()
@@ -175,7 +183,7 @@ impl PromptCost {
                     Beside::FewerAndMore => " with less and with more decode",
                 };
                 format!(
-                    "{WHAT}, {figure} ({interval} {}): predicted from {} passes{decode}{}",
+                    "{WHAT}, {figure} ({interval} {}): predicted from {} passes{decode}{}{chance}",
                     covered(&cost),
                     grouped(cost.beside),
                     without(cost.left_out)
