@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use brickscope_profile::run::Format;
 use brickscope_profile::text::{
     MOST_ROWS, alike_when_cut, count, percent, printable, printable_in, printable_text, shortened,
 };
@@ -9,9 +10,10 @@ use brickscope_profile::{FunctionSamples, Phase, Profile, StepTold, Unruled};
 
 use crate::rate::{TestRow, imported_tests};
 use crate::text::cut;
+use crate::typical;
 use crate::view::layout::labelled;
 use crate::view::{by_the_file, layers, ranks};
-use crate::words::fraction;
+use crate::words::{fraction, time};
 
 /// The most tests of a benchmark that the report lists.
 const MOST_TESTS: usize = 100;
@@ -44,6 +46,20 @@ pub(super) fn without_passes(profile: &Profile) -> String {
         ),
         None => ranks::alone(profile).unwrap_or_else(|| "It is empty.".to_owned()),
     }
+}
+
+/// How long passes took that were timed as a whole, in a sentence: all that is known of them. `None` if no file tells of any.
+pub(super) fn whole_passes(profile: &Profile) -> Option<String> {
+    profile.imported.as_ref()?;
+    let shown = typical::shown(profile);
+    let phases = Phase::SHOWN.into_iter().filter_map(|phase| shown.phase(phase));
+    let said = phases.filter_map(|of| {
+        let passes = count(of.passes, &format!("{} pass", of.phase));
+        let each = time(of.wall_ns.checked_div(of.passes)? as f64);
+        Some(format!("{passes} of {each} on average"))
+    });
+    let said: Vec<String> = said.collect();
+    (!said.is_empty()).then(|| format!("It has {}; no brick was recorded in them.", said.join(", ")))
 }
 
 /// The tests of a benchmark, in a sentence; `None` if the file has none.
@@ -105,6 +121,13 @@ pub(super) fn next(profile: &Profile) -> Option<String> {
     if !imported.tests.is_empty() {
         return Some(
             "have llama-bench write its repetitions, `-o jsonl`, to compare it with another build"
+                .to_owned(),
+        );
+    }
+    if imported.format == Format::ForwardPassMetrics.name() {
+        return Some(
+            "to see where passes spend their time, have PyTorch's profiler trace some of them on that server, and import \
+             the trace"
                 .to_owned(),
         );
     }

@@ -41,6 +41,9 @@ fn screens_without_requests_say_why() {
          nobody knows when one came and got tokens."
     );
     let screen = view::summary(&profile, Size::default(), None).to_string();
+    let passes = "2 decode passes of 12.8 ms on average, 2 prefill passes of 45.9 ms on average";
+    assert!(one_line(&screen).contains(passes), "{screen}");
+    assert!(one_line(&screen).contains("Next: to see where passes spend their time"), "{screen}");
     let doubt = "of SGLang, a time may be that of several passes";
     assert!(one_line(&screen).contains(doubt), "{screen}");
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
