@@ -58,8 +58,8 @@ pub(super) fn whole_passes(profile: &Profile) -> Option<String> {
         let each = time(of.wall_ns.checked_div(of.passes)? as f64);
         Some(format!("{passes} of {each} on average"))
     });
-    let said: Vec<String> = said.collect();
-    (!said.is_empty()).then(|| format!("It has {}; no brick was recorded in them.", said.join(", ")))
+    let all = said.collect::<Vec<_>>().join(", ");
+    (!all.is_empty()).then(|| format!("It has {all}; no brick was recorded in them."))
 }
 
 /// The tests of a benchmark, in a sentence; `None` if the file has none.
