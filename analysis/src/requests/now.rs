@@ -289,7 +289,7 @@ mod tests {
         let now = Now::of(&lost, 110);
         assert_eq!((now.of, now.going_on, now.ended, now.lost), (4, 1, 1, 2));
         assert_eq!((now.dropped, now.missing_passes), (7, 2));
-        assert_eq!(now.listed.iter().map(|of| &*of.id).next(), Some("c"));
+        assert_eq!(now.listed.first().map(|of| &*of.id), Some("c"));
         assert_eq!(now.listed.len(), 2);
         // Passes before had no room.
         let cut = Lately { known_ns: 41..97, ..lately };

@@ -41,7 +41,8 @@ pub(super) fn each<'t, R: Deserialize<'t>>(text: &'t str, mut note: impl FnMut(R
 /// Whether it is a record. A list isn't one, though its elements could be taken for fields.
 fn read<'t, R: Deserialize<'t>>(record: &'t RawValue, note: &mut impl FnMut(R)) -> bool {
     let text = record.get();
-    let record = text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten();
+    let record: Option<R> =
+        text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten();
     record.map(note).is_some()
 }
 
