@@ -8,12 +8,12 @@ use brickscope_profile::text::{
 };
 use brickscope_profile::{FunctionSamples, Phase, Profile, StepTold, Unruled};
 
-use crate::rate::{TestRow, imported_tests};
+use crate::rate::{Rate, TestRow, imported_tests};
 use crate::text::cut;
 use crate::typical;
 use crate::view::layout::labelled;
 use crate::view::{by_the_file, layers, ranks};
-use crate::words::{fraction, time};
+use crate::words::{digits, fraction, time};
 
 /// The most tests of a benchmark that the report lists.
 const MOST_TESTS: usize = 100;
@@ -56,7 +56,9 @@ pub(super) fn whole_passes(profile: &Profile) -> Option<String> {
     let said = phases.filter_map(|of| {
         let passes = count(of.passes, &format!("{} pass", of.phase));
         let each = time(of.wall_ns.checked_div(of.passes)? as f64);
-        Some(format!("{passes} of {each} on average"))
+        let rate = Rate::of(profile, of.phase).map(|rate| digits(rate.tokens_per_second));
+        let rate = rate.map_or_else(String::new, |rate| format!(" ({rate} tok/s)"));
+        Some(format!("{passes} of {each} on average{rate}"))
     });
     let all = said.collect::<Vec<_>>().join(", ");
     (!all.is_empty()).then(|| format!("It has {all}; no brick was recorded in them."))
