@@ -48,12 +48,13 @@ pub(super) fn without_passes(profile: &Profile) -> String {
     }
 }
 
-/// How long passes took that were timed as a whole, in a sentence: all that is known of them. `None` if no file tells of any.
+/// How long the passes of phases without bricks took, in a sentence: all that is known of them. `None` if no file tells of any.
 pub(super) fn whole_passes(profile: &Profile) -> Option<String> {
     profile.imported.as_ref()?;
     let shown = typical::shown(profile);
     let phases = Phase::SHOWN.into_iter().filter_map(|phase| shown.phase(phase));
-    let said = phases.filter_map(|of| {
+    let whole = phases.filter(|of| shown.bricks(Some(of.phase)).is_empty());
+    let said = whole.filter_map(|of| {
         let passes = count(of.passes, &format!("{} pass", of.phase));
         let each = time(of.wall_ns.checked_div(of.passes)? as f64);
         let rate = Rate::of(profile, of.phase).map(|rate| digits(rate.tokens_per_second));
