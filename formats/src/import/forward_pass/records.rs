@@ -181,7 +181,7 @@ fn note(line: Line<'_>, numbers: &mut HashMap<[String; 2], usize>, told: &mut To
         told.captured.insert(cut(words(event.capture_mode)));
     }
     if told.first_ms.is_none() {
-        told.first_ms = number(event.observed_at_unix_ms);
+        told.first_ms = number(event.observed_at_unix_ms).filter(|&ms| ms > 0);
     }
     let Some(stream) = stream(&fpm, numbers, told) else {
         told.beyond += 1;
