@@ -15,13 +15,13 @@
 //! |---|---|
 //! | `view/` | text and pictures for people; one file for each: `report.rs`, `comparison.rs`, `roofline_svg.rs` … |
 //! | `requests/` | where the time of a server's requests went, what slow tokens have that others don't, what prompts of others cost, and requests of a server that runs |
-//! | `roofline.rs` | how far each brick is from what the machine can do, and what limits it |
+//! | `roofline/` | how far each brick is from what the machine can do, and what limits it |
 //! | `layers.rs` | layers on devices of another program's trace: what they take, and which one is slow |
 //! | `ranks.rs` | ranks of one job: what they waited for each other in collectives, and for whom |
 //! | `links.rs` | groups of ranks that transfer slower than others do |
 //! | `rate.rs` | how fast a run was: the figure that every screen says first |
 //! | `by_device.rs` | the same by the clock of a device |
-//! | `typical.rs` | what passes and bricks typically take: without disturbed passes and single stalls |
+//! | `typical/` | what passes and bricks typically take: without disturbed passes and single stalls |
 //! | `findings/` | what slows a run down, what would be gained, and how to test it; one rule a file |
 //! | `trial.rs` | what a change brings, by runs with it and without it in turns |
 //! | `explain/` | what words mean (`words.md`), and what a run says of them |

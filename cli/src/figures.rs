@@ -1,7 +1,7 @@
 //! Numbers as text: the formats that tables, views and notes share.
 //!
 //! The formats differ on purpose, by how much room a place has and how fine its figures are. The HTML
-//! report has formats of its own, in `report/figure.rs`: there each number carries where it comes from.
+//! report has formats of its own, in `report/src/figure.rs`: there each number carries where it comes from.
 
 /// `25.9` for a share of 0.259: one digit, no sign of percent.
 pub(crate) fn percent(share: f64) -> String {

@@ -2,7 +2,7 @@
 //!
 //! | folder | contents |
 //! |---|---|
-//! | `export/` | flamegraphs, timelines, tables and metrics: `chrome.rs`, `perfetto.rs`, `prometheus.rs`, `folded.rs` … |
+//! | `export/` | flamegraphs, timelines, tables and metrics: `chrome.rs`, `perfetto/`, `prometheus.rs`, `folded.rs` … |
 //! | `import/` | `llama_bench.rs`, `chrome.rs` …; `kineto/` traces of PyTorch; `ranks/` those of several ranks; `nccl_inspector/` NCCL's Inspector; `forward_pass/` SGLang's and Dynamo's records of passes; `rocprof/` rocprofv3; `sqlite/` Nsight Systems, rocpd |
 #![forbid(unsafe_code)]
 

@@ -158,6 +158,43 @@ fn the_newest_requests_have_their_passes_and_say_up_to_when_all_are_known() {
 }
 
 #[test]
+fn a_pass_for_a_request_that_is_left_out_was_for_somebody() {
+    let (hand, profiler) = profiler();
+    let requests = profiler.requests();
+    let a = requests.arrive("a");
+    for _ in 0..9_000 {
+        let b = requests.arrive("b");
+        requests.end(b, Ending::Stop);
+    }
+    let c = requests.arrive("c");
+    pass(&profiler, &hand, &[Part::decode(a, 1), Part::decode(c, 1)]);
+    let parts = || {
+        let lately = requests.lately().expect("there are some");
+        lately.profile.parts.iter().map(|of| of.part.request).collect::<Vec<_>>()
+    };
+    // As long as they go on, both are there: before those that ended, and after them.
+    assert_eq!(parts(), [0, 8193]);
+    requests.end(a, Ending::Stop);
+    assert_eq!(parts(), [Part::NOBODY, 8192]);
+}
+
+#[test]
+fn a_request_that_is_recorded_no_further_is_not_said_to_go_on() {
+    let (_hand, profiler) = profiler();
+    let requests = profiler.requests();
+    let lost = || requests.lately().map(|lately| lately.lost);
+    let [ended, a, b] = ["ended", "a", "b"].map(|id| requests.arrive(id));
+    requests.end(ended, Ending::Stop);
+    assert_eq!(lost(), Some(vec![]));
+    profiler.disable();
+    requests.end(a, Ending::Stop);
+    profiler.enable();
+    requests.end(b, Ending::Stop);
+    let _goes_on = requests.arrive("c");
+    assert_eq!(lost(), Some(vec![1, 2]));
+}
+
+#[test]
 fn passes_and_requests_that_were_timed_elsewhere_are_like_others() {
     let (hand, profiler) = profiler();
     let begun = profiler.clock().now();

@@ -177,6 +177,10 @@ fn why_null(field: &str) -> &'static str {
         "requests.times[].p95_ns" => "needs 90 times",
         "requests.times[].p99_ns" => "needs 459 times",
         "requests.times[].longest_ns" => "there is none yet",
+        "requests.listed[].ending" => "it goes on, or nobody said how it ended",
+        "requests.listed[].prompt_tokens" => "nobody said, and no pass was for its prompt",
+        "requests.listed[].last_ns" | "requests.listed[].longest" => "it has no token yet",
+        "requests.listed[].longest.pieces" => "a pass that may be in it goes on, or had no room",
         "layers[].layer" => "it ran before or after the layers",
         _ => match field.rsplit('.').next().unwrap_or_default() {
             "p50_ns" => "needs 7 spans, and then a frame with percentiles",

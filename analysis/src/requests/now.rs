@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use brickscope_profile::{Ending, Lately, PartKind, Profile};
 use serde::{Deserialize, Serialize};
 
-use super::{Piece, Requests, Times, Until, times};
+use super::{Piece, Requests, Times, Until, missing_passes, times};
 
 /// The most requests that are listed: those that go on, the oldest first, and those that ended, the newest first.
 const MOST_GOING_ON: usize = 128;
@@ -28,6 +28,15 @@ pub struct Now {
     pub going_on: u64,
     /// How many have ended.
     pub ended: u64,
+    /// How many have not, and are recorded no further: whether they go on isn't known.
+    #[serde(default)]
+    pub lost: u64,
+    /// Requests, tokens of them, and parts of passes that had no room: newer ones are missing.
+    #[serde(default)]
+    pub dropped: u64,
+    /// Passes that ran and aren't known: nor is what was done while no other ran.
+    #[serde(default)]
+    pub missing_passes: u64,
     /// Those that go on, the oldest first, and then those that ended lately, the newest first.
     pub listed: Vec<RequestNow>,
 }
@@ -67,20 +76,20 @@ pub struct RequestNow {
     /// How far it is.
     pub stage: Stage,
     /// How it ended, if that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub ending: Option<Ending>,
     /// From its arrival to now, or to its end.
     pub age_ns: u64,
     /// Tokens of its prompt: as the server said, else as many as passes have processed or found in a cache so far.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub prompt_tokens: Option<u64>,
     /// How many tokens it has got.
     pub tokens: u64,
     /// How long it waited for its last token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub last_ns: Option<u64>,
     /// Its longest interval.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub longest: Option<Longest>,
 }
 
@@ -93,7 +102,7 @@ pub struct Longest {
     pub ns: u64,
     /// What was done meanwhile, what took most first. `None` while a pass goes on that may be in it, or if passes that may be
     /// had no room.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub pieces: Option<Vec<(Piece, u64)>>,
 }
 
@@ -101,10 +110,12 @@ impl Now {
     /// What is known of the newest requests at a time of the profiler's clock.
     #[must_use]
     pub fn of(lately: &Lately, at_ns: u64) -> Self {
-        let Lately { profile, left_out, .. } = lately;
+        let Lately { profile, left_out, lost, .. } = lately;
         let all = profile.requests.len();
         let (mut ended, mut going_on): (Vec<usize>, Vec<usize>) =
             (0..all).partition(|&nth| profile.requests[nth].ended_ns.is_some());
+        let is_lost = |nth: u32| lost.binary_search(&nth).is_ok();
+        going_on.retain(|&nth| !u32::try_from(nth).is_ok_and(is_lost));
         let counts = [&going_on, &ended].map(|of| of.len() as u64);
         ended.sort_by_key(|&nth| Reverse(profile.requests[nth].ended_ns));
         ended.truncate(MOST_ENDED);
@@ -113,8 +124,18 @@ impl Now {
         let rows = Rows { lately, requests, parts, at_ns };
         let listed = going_on.into_iter().chain(ended).map(|nth| rows.row(nth)).collect();
         let [going_on, ended] = counts;
-        let times = times(profile);
-        Self { at_ns, of: all as u64, left_out: *left_out, times, going_on, ended, listed }
+        Self {
+            at_ns,
+            of: all as u64,
+            left_out: *left_out,
+            times: times(profile),
+            going_on,
+            ended,
+            lost: lost.len() as u64,
+            dropped: profile.dropped.requests,
+            missing_passes: missing_passes(profile),
+            listed,
+        }
     }
 }
 
@@ -233,7 +254,7 @@ mod tests {
             ],
             ..Profile::empty(ClockInfo::default())
         };
-        Lately { profile, known_ns: 0..97, left_out: 5 }
+        Lately { profile, known_ns: 0..97, left_out: 5, lost: Vec::new() }
     }
 
     #[test]
@@ -261,6 +282,15 @@ mod tests {
         let longest = a.longest.as_ref().expect("it has tokens");
         let pieces = vec![(Piece::OwnBesidePrompts, 40), (Piece::Between, 15)];
         assert_eq!((longest.until, &longest.pieces), (Until::Token(1), &Some(pieces)));
+        // Those that are recorded no further aren't said to go on, and what had no room is.
+        let mut lost = Lately { lost: vec![1, 3], ..lately.clone() };
+        lost.profile.dropped.requests = 7;
+        lost.profile.dropped.passes = 2;
+        let now = Now::of(&lost, 110);
+        assert_eq!((now.of, now.going_on, now.ended, now.lost), (4, 1, 1, 2));
+        assert_eq!((now.dropped, now.missing_passes), (7, 2));
+        assert_eq!(now.listed.first().map(|of| &*of.id), Some("c"));
+        assert_eq!(now.listed.len(), 2);
         // Passes before had no room.
         let cut = Lately { known_ns: 41..97, ..lately };
         let now = Now::of(&cut, 110);
@@ -273,6 +303,10 @@ mod tests {
         let now = Now::of(&lately, 110);
         let text = serde_json::to_string(&now).expect("it is data");
         assert_eq!(serde_json::from_str::<Now>(&text).expect("it was written"), now);
+        // A publisher of another version may not have these.
+        let without = text.replace("\"lost\":0,\"dropped\":0,\"missing_passes\":0,", "");
+        assert_ne!(without, text);
+        assert_eq!(serde_json::from_str::<Now>(&without).expect("they have defaults"), now);
         let other = text.replace("first token", "another");
         assert!(serde_json::from_str::<Now>(&other).is_err());
         let [ended, _, _, goes_on] = &lately.profile.requests[..] else { panic!("four") };

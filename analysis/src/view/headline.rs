@@ -92,6 +92,9 @@ fn judgement(profile: &Profile) -> String {
     let wall = total.wall_ns as f64;
     let bricks = profile.bricks(Some(total.phase));
     let Some(top) = bricks.first() else {
+        if let Some(passes) = imported::whole_passes(all_passes) {
+            return passes;
+        }
         return format!("{name} was timed as a whole; no brick was recorded in it.");
     };
     let top = format!(

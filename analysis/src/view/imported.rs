@@ -2,16 +2,18 @@
 
 use std::fmt::Write;
 
+use brickscope_profile::run::Format;
 use brickscope_profile::text::{
     MOST_ROWS, alike_when_cut, count, percent, printable, printable_in, printable_text, shortened,
 };
 use brickscope_profile::{FunctionSamples, Phase, Profile, StepTold, Unruled};
 
-use crate::rate::{TestRow, imported_tests};
+use crate::rate::{Rate, TestRow, imported_tests};
 use crate::text::cut;
+use crate::typical;
 use crate::view::layout::labelled;
 use crate::view::{by_the_file, layers, ranks};
-use crate::words::fraction;
+use crate::words::{digits, fraction, time};
 
 /// The most tests of a benchmark that the report lists.
 const MOST_TESTS: usize = 100;
@@ -44,6 +46,23 @@ pub(super) fn without_passes(profile: &Profile) -> String {
         ),
         None => ranks::alone(profile).unwrap_or_else(|| "It is empty.".to_owned()),
     }
+}
+
+/// How long the passes of phases without bricks took, in a sentence: all that is known of them. `None` if no file tells of any.
+pub(super) fn whole_passes(profile: &Profile) -> Option<String> {
+    profile.imported.as_ref()?;
+    let shown = typical::shown(profile);
+    let phases = Phase::SHOWN.into_iter().filter_map(|phase| shown.phase(phase));
+    let whole = phases.filter(|of| shown.bricks(Some(of.phase)).is_empty());
+    let said = whole.filter_map(|of| {
+        let passes = count(of.passes, &format!("{} pass", of.phase));
+        let each = time(of.wall_ns.checked_div(of.passes)? as f64);
+        let rate = Rate::of(profile, of.phase).map(|rate| digits(rate.tokens_per_second));
+        let rate = rate.map_or_else(String::new, |rate| format!(" ({rate} tok/s)"));
+        Some(format!("{passes} of {each} on average{rate}"))
+    });
+    let all = said.collect::<Vec<_>>().join(", ");
+    (!all.is_empty()).then(|| format!("It has {all}; no brick was recorded in them."))
 }
 
 /// The tests of a benchmark, in a sentence; `None` if the file has none.
@@ -105,6 +124,13 @@ pub(super) fn next(profile: &Profile) -> Option<String> {
     if !imported.tests.is_empty() {
         return Some(
             "have llama-bench write its repetitions, `-o jsonl`, to compare it with another build"
+                .to_owned(),
+        );
+    }
+    if imported.format == Format::ForwardPassMetrics.name() {
+        return Some(
+            "to see where passes spend their time, have PyTorch's profiler trace some of them on that server, and import \
+             the trace"
                 .to_owned(),
         );
     }

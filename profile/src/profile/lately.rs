@@ -13,4 +13,7 @@ pub struct Lately {
     pub known_ns: Range<u64>,
     /// How many earlier requests are left out.
     pub left_out: u64,
+    /// Those that have not ended and of which nothing more is recorded, as indexes into the requests, in order: there was no
+    /// room, or recording was off or began anew meanwhile. Whether they go on isn't known.
+    pub lost: Vec<u32>,
 }

@@ -1,6 +1,6 @@
 //! The newest requests, for who watches: as much as is copied soon, however long an engine has run.
 
-use brickscope_profile::{ClockInfo, Lately, Part, PassPart, Profile};
+use brickscope_profile::{ClockInfo, Lately, Part, Profile};
 
 use super::{Copied, RequestRecorder, Requests};
 use crate::collect;
@@ -15,67 +15,91 @@ const MOST_PARTS: usize = 1 << 17;
 
 impl RequestRecorder<'_> {
     /// The newest requests, with the passes that ran meanwhile: what a live view needs. `None` if there was no request. What it
-    /// copies, and so what it costs, has a limit, which is told where it was reached.
+    /// copies, and so what it costs, has a limit, which is told where it was reached. Threads that record requests wait for no
+    /// more than the copy.
     #[must_use]
     pub fn lately(self) -> Option<Lately> {
         // Before the passes: else a token could be there without the pass that made it.
-        let Newest { copied, left_out, cut } = lock(&self.0.requests).newest();
+        let newest = lock(&self.0.requests).newest();
+        let Newest { mut copied, lost, left_out, older_than, without, cut } = newest;
+        copied.hide(&without, older_than);
         let since = copied.requests.iter().map(|request| request.arrived_ns).min()?;
         let mut profile = Profile::empty(ClockInfo::default());
         let until = collect::passes_since(&mut profile, &self.0.recorder, since);
         copied.fill(&mut profile);
         let is_without_parts = |serial: u32| cut.is_some_and(|cut| serial <= cut);
-        let without = profile.passes.iter().filter(|pass| is_without_parts(pass.serial));
-        let from = without.map(|pass| pass.start_ns.saturating_add(pass.wall_ns)).max();
-        Some(Lately { profile, known_ns: from.unwrap_or(0)..until, left_out })
+        let passes = profile.passes.iter().filter(|pass| is_without_parts(pass.serial));
+        let from = passes.map(|pass| pass.start_ns.saturating_add(pass.wall_ns)).max();
+        Some(Lately { profile, known_ns: from.unwrap_or(0)..until, left_out, lost })
     }
 }
 
 /// A copy of the newest requests.
 struct Newest {
     copied: Copied,
+    /// Which of them have not ended, and are recorded no further.
+    lost: Vec<u32>,
     left_out: u64,
+    /// Requests with lower numbers were not looked at.
+    older_than: Option<u32>,
+    /// The numbers of those that were looked at and left out.
+    without: Vec<u32>,
     /// Passes with serials up to this one have parts that were not copied.
     cut: Option<u32>,
 }
 
 impl Requests {
-    /// All that go on, and the newest that have ended.
+    /// All that go on, and the newest of the others. Nothing is searched here: the engine waits meanwhile.
     fn newest(&self) -> Newest {
-        let (mut numbers, mut requests) = (Vec::new(), Vec::new());
-        let (mut ended, mut tokens) = (0, 0);
+        let (mut numbers, mut requests, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut others, mut tokens, mut without) = (0, 0, Vec::new());
         for told in self.told.iter().rev().take(MOST_LOOKED_AT) {
             let request = &told.request;
-            let has_ended = request.ended_ns.is_some();
-            // From the first one on that has no room, those that have ended are left out.
+            let goes_on = request.ended_ns.is_none() && !told.is_cut;
+            // From the first one on that has no room, those that don't go on are left out.
             tokens += request.tokens_ns.len();
-            ended += usize::from(has_ended);
-            if !has_ended || (tokens <= MOST_TOKENS && ended <= MOST_ENDED) {
+            others += usize::from(!goes_on);
+            if goes_on || (tokens <= MOST_TOKENS && others <= MOST_ENDED) {
                 numbers.push(told.number);
                 requests.push(request.clone());
+                lost.push(told.is_cut);
+            } else {
+                without.push(told.number);
             }
         }
         numbers.reverse();
         requests.reverse();
+        without.reverse();
+        let lost = lost.iter().rev().zip(0..).filter(|(is_cut, _)| **is_cut);
+        let lost = lost.map(|(_, nth)| nth).collect();
         let left_out = (self.told.len() - requests.len()) as u64;
+        let not_looked_at = self.told.len().checked_sub(MOST_LOOKED_AT).filter(|&n| n > 0);
+        let older_than = not_looked_at.map(|n| self.told[n].number);
         let begin = self.parts.len().saturating_sub(MOST_PARTS);
         let cut = begin.checked_sub(1).map(|before| self.parts[before].pass);
         let known = self.parts[begin..].iter().filter(|of| cut.is_none_or(|cut| of.pass > cut));
-        let parts = match left_out {
-            0 => known.copied().collect(),
-            _ => known.map(|&of| self.without_left_out(of, &numbers)).collect(),
-        };
+        let parts = known.copied().collect();
         let copied = Copied { numbers, requests, parts, dropped: self.dropped };
-        Newest { copied, left_out, cut }
+        Newest { copied, lost, left_out, older_than, without, cut }
     }
+}
 
+impl Copied {
     /// A part of a request that is left out is for somebody: the pass was for others, too.
-    fn without_left_out(&self, of: PassPart, numbers: &[u32]) -> PassPart {
-        let number = of.part.request;
-        let is_told = || self.told.binary_search_by_key(&number, |told| told.number).is_ok();
-        if numbers.binary_search(&number).is_err() && is_told() {
-            return PassPart { part: Part { request: Part::NOBODY, ..of.part }, ..of };
+    fn hide(&mut self, without: &[u32], older_than: Option<u32>) {
+        if without.is_empty() && older_than.is_none() {
+            return;
         }
-        of
+        let numbers = &self.numbers;
+        let is_left_out = |number: u32| {
+            without.binary_search(&number).is_ok()
+                || (older_than.is_some_and(|oldest| number < oldest)
+                    && numbers.binary_search(&number).is_err())
+        };
+        for of in &mut self.parts {
+            if is_left_out(of.part.request) {
+                of.part.request = Part::NOBODY;
+            }
+        }
     }
 }

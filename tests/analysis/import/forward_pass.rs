@@ -41,6 +41,9 @@ fn screens_without_requests_say_why() {
          nobody knows when one came and got tokens."
     );
     let screen = view::summary(&profile, Size::default(), None).to_string();
+    let passes = "2 decode passes of 12.8 ms on average, 2 prefill passes of 45.9 ms on average";
+    assert!(one_line(&screen).contains(passes), "{screen}");
+    assert!(one_line(&screen).contains("Next: to see where passes spend their time"), "{screen}");
     let doubt = "of SGLang, a time may be that of several passes";
     assert!(one_line(&screen).contains(doubt), "{screen}");
     assert!(screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
@@ -48,4 +51,15 @@ fn screens_without_requests_say_why() {
     assert!(report.contains("1 record between those that are there"), "{report}");
     let said = refused("{}", Format::ForwardPassMetrics, &super::Options::default());
     assert!(said.contains("has no record of a forward pass: 1 broken"), "{said}");
+}
+
+#[test]
+fn the_first_screen_has_the_rate_of_passes_whose_tokens_are_known() {
+    let is_mixed = |line: &&str| line.contains("\"counter_id\":42");
+    let others: Vec<&str> = FORWARD_PASSES.lines().filter(|line| !is_mixed(line)).collect();
+    let profile = imported(&others.join("\n"), Format::ForwardPassMetrics);
+    let said = view::headline(&profile);
+    let passes = "It has 2 decode passes of 12.8 ms on average, 1 prefill pass of 41.3 ms on \
+                  average (10861 tok/s); no brick was recorded in them.";
+    assert!(said.ends_with(passes), "{said}");
 }

@@ -40,6 +40,7 @@ pub(super) fn page(
     let title = cut(&heading(now, late_ns), width);
     let mut lines: Vec<Line<'static>> =
         table_of_times(&now.times).lines().map(|line| Line::raw(format!(" {line}"))).collect();
+    lines.extend(missing(now).into_iter().map(|line| Line::styled(line, paint.bold())));
     lines.push(Line::raw(""));
     let name = LEAST_NAME + width.saturating_sub(80) / 2;
     let table = Columns { name: name.min(MOST_NAME), width };
@@ -69,6 +70,17 @@ fn heading(now: &Now, late_ns: u64) -> String {
         text.push_str(&format!(" · as of {} ago", time(late_ns as f64)));
     }
     text
+}
+
+/// What isn't known, since it had no room or nobody recorded it.
+fn missing(now: &Now) -> Vec<String> {
+    let lines = [
+        (now.lost, "not ended, and recorded no further: whether they go on isn't known"),
+        (now.dropped, "requests, tokens or parts had no room: newer ones are not here"),
+        (now.missing_passes, "passes are not known: time in which no other ran is unknown"),
+    ];
+    let lines = lines.into_iter().filter(|(n, _)| *n > 0);
+    lines.map(|(n, what)| format!(" {n} {what}")).collect()
 }
 
 /// How many are not listed.
@@ -154,5 +166,35 @@ fn age(ns: u64) -> String {
         s if s < 100.0 => time(ns as f64),
         s if s < 10_000.0 => format!("{s:.0} s"),
         s => format!("{:.1} h", s / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope_analysis::requests::Times;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_said_in_lines_that_fit() {
+        let none = || Times::of("first token", std::iter::empty());
+        let mut now = Now {
+            at_ns: 0,
+            of: 0,
+            left_out: 0,
+            times: [none(), none(), none(), none()],
+            going_on: 0,
+            ended: 0,
+            lost: 0,
+            dropped: 0,
+            missing_passes: 0,
+            listed: Vec::new(),
+        };
+        assert!(missing(&now).is_empty());
+        (now.lost, now.dropped, now.missing_passes) = (3, 999_999_999, 65_536);
+        let lines = missing(&now);
+        assert_eq!(lines.len(), 3);
+        assert!(lines[0].starts_with(" 3 not ended, and recorded no further"), "{lines:?}");
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:?}");
     }
 }

@@ -269,6 +269,11 @@ fn the_page_of_requests_has_those_that_go_on_and_how_long_all_take() {
     let numbers: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(numbers["requests"]["listed"][0]["longest"]["ns"], 86_000_000);
     assert_eq!(numbers["requests"]["times"][0]["of"], 2);
+    // What isn't known of a request that waits is null, and why is said.
+    assert!(numbers["requests"]["listed"][1]["last_ns"].is_null(), "{numbers}");
+    let absent = numbers["absent"].as_array().expect("rows");
+    let why = absent.iter().find(|row| row["field"] == "requests.listed[].last_ns");
+    assert_eq!(why.map(|row| &row["reason"]), Some(&"it has no token yet".into()));
 }
 
 #[test]

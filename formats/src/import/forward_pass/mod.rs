@@ -190,7 +190,15 @@ fn say_what_it_lacks(profile: &mut Profile, stream: &Stream, is_dated: bool) {
             format!("parts of {of}: the records have sums of their requests, not each of them");
         lacks(profile, &[why.as_str()]);
     }
-    if stream.missing > 0 {
+    if stream.back > 0 {
+        // What is missing before such a place may be there behind it.
+        let places = count(stream.back, "place");
+        let why = format!(
+            "how many records are missing: their counter_id goes back in {places}, where a worker began \
+             anew, or files aren't in order"
+        );
+        lacks(profile, &[why.as_str()]);
+    } else if stream.missing > 0 {
         let records = count(stream.missing, "record");
         let why = format!(
             "{records} between those that are there, by their counter_id: not sampled, or lost on the \
@@ -317,6 +325,18 @@ mod tests {
         let others = "passes of other ranks than rank 0 of worker `4192`, which has most";
         assert_eq!(left_out[..], [(others.to_owned(), 1)]);
         assert!(lack(&profile, "2 records between those").is_some());
+    }
+
+    #[test]
+    fn records_out_of_order_are_passes_and_none_is_said_to_be_missing() {
+        let of = |counter| record(counter, "0.1", [0, 0, 0, 2], "");
+        let list = format!("[{}]", [5, 3, 4, 6].map(of).join(",\n"));
+        let profile = profile(&[list]);
+        assert_eq!(profile.passes.len(), 4);
+        assert!(profile.imported.as_ref().is_some_and(|imported| imported.left_out.is_empty()));
+        let said = lack(&profile, "how many records are missing").expect("it is said");
+        assert!(said.contains("goes back in 1 place,"), "{said}");
+        assert_eq!(lack(&profile, "1 record"), None);
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(super) struct Stream {
     pub(super) passes: u64,
     /// How many records are missing between those that are there, by their numbers.
     pub(super) missing: u64,
+    /// How often a number is lower than the one before it: a worker began anew, or records aren't in order.
+    pub(super) back: u64,
     last: Option<u64>,
 }
 
@@ -179,7 +181,7 @@ fn note(line: Line<'_>, numbers: &mut HashMap<[String; 2], usize>, told: &mut To
         told.captured.insert(cut(words(event.capture_mode)));
     }
     if told.first_ms.is_none() {
-        told.first_ms = number(event.observed_at_unix_ms);
+        told.first_ms = number(event.observed_at_unix_ms).filter(|&ms| ms > 0);
     }
     let Some(stream) = stream(&fpm, numbers, told) else {
         told.beyond += 1;
@@ -193,10 +195,10 @@ fn note(line: Line<'_>, numbers: &mut HashMap<[String; 2], usize>, told: &mut To
                 told.twice += 1;
                 return Some(());
             }
-            // A lower one is of a worker that began anew.
             Some(last) if last < counter => {
                 of.missing = of.missing.saturating_add(counter - last - 1);
             }
+            Some(last) if last > counter => of.back += 1,
             _ => {}
         }
         of.last = Some(counter);
@@ -281,8 +283,10 @@ fn stream(
     })
 }
 
+/// An object. A list isn't one, though its elements could be taken for fields.
 fn parsed<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Option<T> {
-    serde_json::from_str(raw.get()).ok()
+    let text = raw.get();
+    text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten()
 }
 
 /// Seconds as the nearest nanoseconds; `None` of what is no time of a pass.
@@ -356,6 +360,8 @@ mod tests {
             whole.replace("\"scheduled_requests\":{", "\"scheduled\":{"),
             r#"{"event":7}"#.to_owned(),
             r#"{"event":{"fpm":[]}}"#.to_owned(),
+            r#"{"version":1,"wall_time":0.5,"scheduled_requests":[1,8,0,1]}"#.to_owned(),
+            format!(r#"{{"event":[{whole}]}}"#),
             "x".to_owned(),
         ] {
             let told = around(&odd);
@@ -387,8 +393,8 @@ mod tests {
         let all = [of(0, 5), of(1, 5), of(0, 6), of(0, 9), of(1, 7), of(0, 0), of(0, 1)];
         let told = told(&all.join("\n"));
         let streams: Vec<_> =
-            told.streams.iter().map(|of| (&*of.rank, of.passes, of.missing)).collect();
-        assert_eq!(streams, [("0", 5, 2), ("1", 2, 1)]);
+            told.streams.iter().map(|of| (&*of.rank, of.passes, of.missing, of.back)).collect();
+        assert_eq!(streams, [("0", 5, 2, 1), ("1", 2, 1, 0)]);
         assert_eq!(told.longest().map(|(nth, _)| nth), Some(0));
     }
 
