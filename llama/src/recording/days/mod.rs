@@ -7,6 +7,7 @@
 
 mod intervals;
 mod items;
+mod room;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::File;
@@ -20,6 +21,7 @@ use brickscope::{BrickProfiler, Clock};
 
 use self::intervals::Intervals;
 use self::items::{Before, Item, split, whole};
+use self::room::Room;
 use super::events::{Event, Recorded};
 use super::format::{HEADER, MAGIC, MOST, Record, VERSION, halves};
 use super::groups::id_of;
@@ -46,8 +48,10 @@ pub struct Days {
     recorded: Recorded,
     /// Those of the sequences of the next pass.
     numbers: Vec<(u32, Option<u32>)>,
-    /// Up to where the file was read, and what of it was given back.
+    /// Up to where the file was read.
     at: u64,
+    /// What of it needs room no more.
+    room: Room,
     /// Where the descriptions of graphs are, by their numbers.
     described: HashMap<u32, Range<u64>>,
     profilers: BTreeMap<Id, BrickProfiler>,
@@ -88,6 +92,7 @@ impl Days {
             recorded: Recorded::default(),
             numbers: Vec::new(),
             at: HEADER as u64,
+            room: Room::default(),
             described: HashMap::new(),
             profilers: BTreeMap::new(),
             summed: BTreeMap::new(),
@@ -119,12 +124,11 @@ impl Days {
         let Some(used) = self.header()? else { return Ok(None) };
         let from = self.at;
         let mut size = CHUNK;
-        let mut kept: Vec<Range<u64>> = Vec::new();
         loop {
             let here = usize::try_from(used.saturating_sub(from)).unwrap_or(usize::MAX).min(size);
             let mut bytes = vec![0; here];
             self.file.read_exact_at(&mut bytes, from).map_err(|why| self.fault(why.to_string()))?;
-            let read = self.add_all(&bytes, &mut kept)?;
+            let read = self.add_all(&bytes)?;
             if read > 0 || here == 0 {
                 break;
             }
@@ -138,15 +142,7 @@ impl Days {
             return Ok(None);
         }
         self.settle(false);
-        kept.sort_by_key(|range| range.start);
-        let mut free = Vec::new();
-        let mut begin = from;
-        for range in kept {
-            free.push(begin..range.start);
-            begin = range.end;
-        }
-        free.push(begin..self.at);
-        Ok(Some(free))
+        Ok(Some(self.room.free(self.at)))
     }
 
     /// Tells the library that what was read takes no room any more, so that it may write as much.
@@ -187,8 +183,8 @@ impl Days {
         FileError::new(&self.path, usize::try_from(self.at).unwrap_or(usize::MAX), fault)
     }
 
-    /// Adds the whole records of these bytes, and returns how many bytes they are. `kept` gets where descriptions are.
-    fn add_all(&mut self, bytes: &[u8], kept: &mut Vec<Range<u64>>) -> Result<usize, FileError> {
+    /// Adds the whole records of these bytes, and returns how many bytes they are.
+    fn add_all(&mut self, bytes: &[u8]) -> Result<usize, FileError> {
         let mut read = 0;
         while let Some(([kind, len], record)) = bytes.get(read..).and_then(record_in) {
             let begin = self.at;
@@ -198,7 +194,7 @@ impl Days {
                 && let Some(number) = number_of(record)
             {
                 self.described.insert(number, begin..end);
-                kept.push(begin..end);
+                self.room.keep(begin..end);
             }
             let added = self.recorded.add(kind, record, &mut self.numbers);
             added.map_err(|fault| self.fault(fault))?;
