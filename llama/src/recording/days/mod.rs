@@ -28,7 +28,7 @@ use super::groups::id_of;
 use super::part::{Id, Part};
 use super::passes::Passes;
 use super::read::FileError;
-use super::replay::{Graphs, Summed};
+use super::replay::{Graphs, MOST_ROWS, Summed, rows};
 
 /// As much is read at once, if no record is larger.
 const CHUNK: usize = 4 << 20;
@@ -36,6 +36,8 @@ const CHUNK: usize = 4 << 20;
 const MOST_SHAPES: usize = 16;
 /// So many passes wait for what comes after them.
 const WAITING: usize = 64;
+/// Half as many passes as a profile lists.
+const MOST_PASSES: usize = 1 << 15;
 /// The most bytes of passes that don't count, as long as all others are there.
 const MOST_OTHERS: usize = 4 << 20;
 
@@ -62,6 +64,8 @@ pub struct Days {
     /// The numbers of these are what [`Offer::of`] is.
     ids: Vec<Id>,
     waiting: VecDeque<Waiting>,
+    /// All bytes of what is kept.
+    most_bytes: usize,
     keeper: Keeper<Item>,
     /// Passes that don't count. `None` once there was no room for all.
     others: Option<Vec<(u64, Item)>>,
@@ -101,6 +105,7 @@ impl Days {
             serial: 0,
             ids: Vec::new(),
             waiting: VecDeque::new(),
+            most_bytes: limits.slowest.saturating_add(limits.sampled),
             keeper: Keeper::new(limits),
             others: Some(Vec::new()),
             others_bytes: 0,
@@ -263,6 +268,7 @@ impl Days {
             let counted = sum.add(profiler, labels, &found);
             let [begin_ns, end_ns] = [found.pass.begin, found.pass.end].map(at);
             let slow = self.intervals.add(&found.pass, end_ns);
+            let least = least_bytes(self.most_bytes, rows(&found));
             drop(found);
             let mut slow_ns = end_ns.saturating_sub(begin_ns);
             for (from_ns, ns) in slow {
@@ -285,7 +291,7 @@ impl Days {
                 self.ids.len() - 1
             });
             let of = u32::try_from(nth).unwrap_or(u32::MAX);
-            let (phase, tokens, bytes) = (pass.phase, pass.tokens, item.bytes());
+            let (phase, tokens, bytes) = (pass.phase, pass.tokens, item.bytes().max(least));
             let offer = Offer { serial, of, phase, tokens, slow_ns, bytes };
             self.waiting.push_back(Waiting { offer, end_ns, item });
             if self.waiting.len() > WAITING
@@ -359,6 +365,12 @@ impl Days {
         }
         part
     }
+}
+
+/// What a pass counts at least of so many bytes: a profile has no more passes than it lists, and no more rows of single spans
+/// than fit, else some of what was kept would be lost again.
+fn least_bytes(all: usize, rows: usize) -> usize {
+    (all / MOST_PASSES).max(all.saturating_mul(rows) / MOST_ROWS)
 }
 
 /// The kind and the length of the record that bytes begin with, and its own bytes, if they are whole.

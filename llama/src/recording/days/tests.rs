@@ -201,3 +201,14 @@ fn what_is_no_recording_is_refused() {
     on_disk.as_file().write_all_at(&bytes, 0).expect("it can be written");
     assert!(follow().advance().is_err(), "it states more than there is");
 }
+
+/// A GiB of short passes would be more than a profile lists, and of long ones more than it has rows for.
+#[test]
+fn what_is_kept_has_room_in_a_profile() {
+    let all = 1 << 30;
+    for (rows, most) in [(4, MOST_PASSES), (2_000, MOST_ROWS / 2_000)] {
+        let passes = all / least_bytes(all, rows);
+        assert!((most / 2..=most).contains(&passes), "{passes} of {rows} rows");
+    }
+    assert_eq!(least_bytes(0, 7), 0);
+}
