@@ -4,6 +4,7 @@ use brickscope::keep::{Kept, Sample};
 use brickscope::{BrickId, BrickProfiler, Disturbance, MockClock, Phase, Profile};
 use brickscope_analysis::compare::{Process, UnusableProfile};
 use brickscope_analysis::findings::Findings;
+use brickscope_analysis::typical::OnePass;
 use brickscope_analysis::view;
 
 /// A hundred passes. Ten wait for a disk and take twenty times as long; of the others each ninth was kept.
@@ -59,6 +60,8 @@ fn slow_passes_that_were_kept_are_no_sample_of_all() {
     let compared = Process::from_profile("a run", &profile).map(drop);
     assert_eq!(compared, Err(UnusableProfile::KeptSlow));
     assert!(view::requests(&profile).contains("are not kept where not all passes are"));
+    let one = OnePass::of(&profile, Phase::Decode).expect("one was kept");
+    assert_eq!((one.pass.wall_ns, &*one.which()), (1_000_000, "the median of 20 kept, by weight"));
     let said = view::report(&profile);
     let kept = "kept: the 10 slowest of 100 passes, a sample of 10; sums: all";
     assert!(said.contains(kept), "{said}");
