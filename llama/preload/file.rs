@@ -249,6 +249,8 @@ impl Recording {
     pub(crate) fn make_room(&mut self) {
         self.move_on();
         let is_ready = self.used + READY / 2 < self.ready;
+        // What is written needs it no more, and would take room again that was given back.
+        self.ready = self.ready.max(self.used / PAGES * PAGES);
         let end = self.ready + READY;
         // Behind the mapping lies memory of the program.
         if is_ready || end > self.from + MOST || !self.has_room(end) {
