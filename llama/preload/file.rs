@@ -272,6 +272,12 @@ impl Recording {
         let from = self.used / PAGES * PAGES;
         // Else what is mapped has room for a while.
         if let Some(at) = map(&self.file, MOST, from) {
+            // What is mapped may be another file, which the program has opened by this number meanwhile.
+            if !self.is_ours() {
+                // SAFETY: it was mapped just now, with this length, and nobody has a pointer into it.
+                unsafe { munmap(at.cast(), MOST) };
+                return;
+            }
             // SAFETY: it was mapped with this length, and all pointers into it are made anew from `at`.
             unsafe { munmap(self.at.cast(), MOST) };
             // None of its memory is ready yet, whatever was of the one before.
