@@ -574,7 +574,7 @@ fn a_program_whose_recording_has_no_room_ends_as_it_would_alone() {
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{kib}: {told}");
         assert_eq!(run.exists(), kib == 4096, "{told}");
-        assert!(kib == 4096 || told.contains("files may not be as large"), "{told}");
+        assert!(kib == 4096 || told.contains("nothing was recorded"), "{told}");
     }
 }
 
