@@ -1,6 +1,8 @@
 //! Whose the passes of a profile are, which of them have bricks, who disturbed them, and how busy all streams were in them:
 //! what several screens ask of the same passes.
 
+use std::borrow::Cow;
+
 use brickscope_profile::{
     Busy, DeviceProfile, DeviceStream, Disturber, Pass, Phase, PhaseTotal, Profile, Source, Total,
 };
@@ -12,6 +14,16 @@ pub(crate) fn is_of_device(profile: &Profile) -> bool {
     let is_without_bricks = profile.totals.is_empty() && !profile.grains.is_empty();
     let is_of_device = |total: &Total| total.source == Source::Device;
     is_without_bricks || !profile.totals.is_empty() && profile.totals.iter().all(is_of_device)
+}
+
+/// A profile without the passes that were [kept](Profile::kept) where not all were: those are the slow ones and a sample that
+/// is none of all of them by itself, so no mean, median or slope of theirs is the run's. Its sums are.
+pub(crate) fn without_kept(profile: &Profile) -> Cow<'_, Profile> {
+    if profile.kept.is_none() {
+        return Cow::Borrowed(profile);
+    }
+    let (passes, spans, dependencies) = (Vec::new(), Vec::new(), Vec::new());
+    Cow::Owned(Profile { passes, spans, dependencies, ..profile.clone() })
 }
 
 /// The passes of a phase in which bricks have times. On a device the others may have been timed by layers, or as a whole:

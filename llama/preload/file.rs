@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::environment::asked;
-use crate::format::{HEADER, MAGIC, MOST, Record, VERSION, word};
+use crate::format::{HEADER, MAGIC, MOST, PAGES, Record, VERSION, word};
 
 unsafe extern "C" {
     fn mmap(
@@ -40,8 +40,6 @@ const POPULATE_WRITE: c_int = 23;
 const PIECE: usize = 4 << 20;
 /// Memory is made ready between passes in such pieces, so that no pass waits for it.
 const READY: usize = 256 << 10;
-/// A file is mapped from a multiple of this on: of the pages of any machine.
-const PAGES: usize = 64 << 10;
 /// How often a process may become another program.
 const MOST_PROGRAMS: usize = 100;
 
@@ -173,7 +171,9 @@ impl Recording {
         // Without room, the header isn't there: to look at it would end the program.
         let is_read = self.is_endless && self.room >= HEADER;
         let read = if is_read { self.header(5).load(Acquire) } else { 0 };
-        MOST.saturating_add(usize::try_from(read).unwrap_or(0)).min(self.from + MOST)
+        // Room is of whole pages: to write to one that the disk has room for a part of may need more, and end the program.
+        let read = usize::try_from(read).unwrap_or(0) / PAGES * PAGES;
+        MOST.saturating_add(read).min(self.from + MOST)
     }
 
     /// Whether the file is still ours: a program that has closed all of its files may have another one by this number.
@@ -248,11 +248,15 @@ impl Recording {
     /// Makes memory ready for the next passes. Called between passes.
     pub(crate) fn make_room(&mut self) {
         self.move_on();
-        let most = self.from + MOST;
-        if self.used + READY / 2 < self.ready || !self.has_room((self.ready + READY).min(most)) {
+        let is_ready = self.used + READY / 2 < self.ready;
+        // What is written needs it no more, and would take room again that was given back.
+        self.ready = self.ready.max(self.used / PAGES * PAGES);
+        let end = self.ready + READY;
+        // Behind the mapping lies memory of the program.
+        if is_ready || end > self.from + MOST || !self.has_room(end) {
             return;
         }
-        // SAFETY: the file has room there, and is mapped.
+        // SAFETY: the file has room up to `end`, and is mapped so far.
         unsafe {
             madvise(self.at.add(self.ready - self.from).cast(), READY, POPULATE_WRITE);
         }
@@ -268,10 +272,16 @@ impl Recording {
         let from = self.used / PAGES * PAGES;
         // Else what is mapped has room for a while.
         if let Some(at) = map(&self.file, MOST, from) {
+            // What is mapped may be another file, which the program has opened by this number meanwhile.
+            if !self.is_ours() {
+                // SAFETY: it was mapped just now, with this length, and nobody has a pointer into it.
+                unsafe { munmap(at.cast(), MOST) };
+                return;
+            }
             // SAFETY: it was mapped with this length, and all pointers into it are made anew from `at`.
             unsafe { munmap(self.at.cast(), MOST) };
-            (self.at, self.from) = (at, from);
-            self.ready = self.ready.max(from);
+            // None of its memory is ready yet, whatever was of the one before.
+            (self.at, self.from, self.ready) = (at, from, from);
         }
     }
 }

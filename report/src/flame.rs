@@ -6,7 +6,7 @@ use brickscope_profile::Phase;
 use serde_json::{Value, json};
 
 use super::figure::{From, count, div, percent, time};
-use super::html::{Table, details, note, said};
+use super::html::{Table, details, note, reason, said};
 use super::page::Names;
 use super::source::{Source, heading};
 
@@ -140,6 +140,11 @@ pub(super) fn section(source: &Source<'_>, names: &mut Names, diagrams: &mut Vec
     let profile = source.profile;
     if profile.spans.is_empty() {
         return String::new();
+    }
+    if profile.kept.is_some() {
+        return reason(
+            "Passes were kept by how slow they are, so there is no flame view of all: the tables have their sums.",
+        );
     }
     let (frames, left_out) = summed(source);
     let order = shown(&frames);

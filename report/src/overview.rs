@@ -6,7 +6,7 @@ use brickscope_analysis::rate;
 use brickscope_analysis::roofline::{Reach, Roofline};
 use brickscope_analysis::typical::{self, Basis, Typical};
 use brickscope_analysis::view;
-use brickscope_profile::{Imported, Phase, Profile, Profiled};
+use brickscope_profile::{Imported, Kept, Phase, Profile, Profiled};
 
 use super::figure::{absent, at, count, counted, div, mul, percent, scaled, signed, sum, time};
 use super::html::{self, Table, attribute, note, reason, said, told};
@@ -78,12 +78,17 @@ fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
     if !typical.is_empty() {
         dropped.disturbed_passes = 0;
     }
+    if profile.kept.is_some() {
+        // What isn't listed was not lost.
+        (dropped.passes, dropped.spans) = (0, 0);
+    }
     let not_finite = profile.not_finite.as_ref().map(ToString::to_string);
     // The gravest first.
     let [lost, left_out] = dropped.lost_and_left_out();
     let mut notes: Vec<String> = not_finite
         .into_iter()
         .chain(lost.lines())
+        .chain(profile.kept.iter().map(Kept::line))
         .chain(typical)
         .chain(view::serialised_notes(profile))
         .chain(left_out.lines())

@@ -76,6 +76,12 @@ fn durations(source: &Source<'_>, name: &str, place: &str, of: &Durations, table
 
 /// The distribution of the times of passes of one token.
 fn distribution(source: &Source<'_>) -> String {
+    if source.profile.kept.is_some() {
+        return reason(
+            "Passes were kept by how slow they are, so their distribution is not that of all tokens: the table above is of \
+             all.",
+        );
+    }
     let is_token =
         |pass: &&Pass| pass.phase == Phase::Decode && pass.tokens == 1 && !pass.is_left_out;
     let walls = || source.profile.passes.iter().filter(is_token).map(|pass| pass.wall_ns);

@@ -12,13 +12,14 @@ use std::ops::Range;
 #[cfg(target_os = "linux")]
 pub fn give_back(file: &File, bytes: Range<u64>) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::retry_on_intr;
 
     let len = bytes.end.saturating_sub(bytes.start);
     if len == 0 {
         return Ok(());
     }
     let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    Ok(fallocate(file, how, bytes.start, len)?)
+    Ok(retry_on_intr(|| fallocate(file, how, bytes.start, len))?)
 }
 
 /// As above.

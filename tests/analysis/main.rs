@@ -10,6 +10,7 @@ mod history;
 mod hostile_profile;
 mod hostile_text;
 mod import;
+mod kept;
 mod one_figure;
 mod planted;
 mod receipt;

@@ -21,6 +21,8 @@ const MOST_TIMES: usize = 1 << 26;
 pub enum UnusableProfile {
     /// It has no pass whose spans were all kept.
     NoPass,
+    /// Its passes were kept by how slow they are.
+    KeptSlow,
     /// It has rates of tests, and no times.
     OnlyRates,
     /// Its bricks times its passes are too many.
@@ -37,6 +39,10 @@ impl fmt::Display for UnusableProfile {
         match self {
             Self::NoPass => f.write_str(
                 "it has no pass whose spans were all kept, so there is nothing to compare",
+            ),
+            Self::KeptSlow => f.write_str(
+                "its passes were kept by how slow they are, so they are no fair sample to compare: record one with all of \
+                 its passes, without `--keep`",
             ),
             Self::OnlyRates => f.write_str(
                 "it has rates but not the times of single repetitions, which a comparison needs: `llama-bench -o jsonl` \
@@ -60,8 +66,11 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// If there is no such pass, or bricks times passes are too many.
+    /// If there is no such pass, if passes were kept by how slow they are, or if bricks times passes are too many.
     pub fn from_profile(name: &str, profile: &Profile) -> Result<Self, UnusableProfile> {
+        if profile.kept.is_some() {
+            return Err(UnusableProfile::KeptSlow);
+        }
         let times = times_of_passes(profile);
         let is_whole = |pass: &&Pass| {
             let kept = times.get(&pass.serial).into_iter().flat_map(|bricks| bricks.values());

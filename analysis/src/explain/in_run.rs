@@ -172,9 +172,9 @@ fn brick_in_run(whole: &Profile, name: &str) -> InRun {
 }
 
 /// What a brick takes in a pass in each layer: the median over the passes that were not left out, or where single spans
-/// were not kept, the mean of all.
+/// were not kept, or not those of all passes, the mean of all.
 fn by_layer(shown: &Profile, phase: Phase, name: &str) -> Vec<(u16, f64)> {
-    if shown.spans.is_empty() {
+    if shown.spans.is_empty() || shown.kept.is_some() {
         let passes = shown.phase(phase).map_or(1.0, |total| total.passes as f64).max(1.0);
         let rows = shown.layers.iter();
         let mut means: Vec<(u16, f64)> = rows

@@ -72,7 +72,7 @@ use brickscope_profile::{Absent, Change, PassTime, Phase, Profile, Trial, TrialV
 use serde::Serialize;
 
 use self::facts::Facts;
-use crate::passes::did;
+use crate::passes::{did, without_kept};
 use crate::typical::Basis;
 
 /// What was found in a run, see [`Findings::of`].
@@ -237,7 +237,15 @@ impl Findings {
     /// Asks all rules about a run. What they would need and the run doesn't have is in `unknown`.
     #[must_use]
     pub fn of(profile: &Profile) -> Self {
+        let of_sums = without_kept(profile);
+        let profile = &*of_sums;
         let mut findings = Self::default();
+        if profile.kept.is_some() {
+            findings.unknown(
+                "slow-layer",
+                "passes were kept by how slow they are, so what shows in single ones is not known of all",
+            );
+        }
         for serialised in &profile.serialised {
             findings.unknown(
                 "launch-bound",

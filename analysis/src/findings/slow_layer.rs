@@ -95,6 +95,9 @@ impl SlowLayer {
 
     /// The one that costs most, if there is one.
     pub(crate) fn of(profile: &Profile, phase: Phase) -> Option<Self> {
+        if profile.kept.is_some() {
+            return None;
+        }
         let passes = profile.passes.iter();
         // Threads that wait for a CPU mostly do so in the first layer.
         let is_clean =

@@ -21,6 +21,8 @@ pub struct OnePass<'p> {
     /// What disturbed it, if it was: `other programs took the CPU`.
     pub doubt: Option<&'static str>,
     is_of_device: bool,
+    /// Whether these are those that were [kept](Profile::kept), each of which counts as often as it stands for others.
+    is_by_weight: bool,
 }
 
 impl<'p> OnePass<'p> {
@@ -49,7 +51,8 @@ impl<'p> OnePass<'p> {
         };
         let (serial, of) = (pass.serial, among.count() as u64);
         let pass = profile.passes.iter().find(|pass| pass.serial == serial)?;
-        Some(Self { pass, is_median, of, doubt, is_of_device: is_of_device(profile) })
+        let (is_of_device, is_by_weight) = (is_of_device(profile), profile.kept.is_some());
+        Some(Self { pass, is_median, of, doubt, is_of_device, is_by_weight })
     }
 
     /// The first phase that has one.
@@ -63,7 +66,8 @@ impl<'p> OnePass<'p> {
     pub fn which(&self) -> String {
         let near = if self.is_median { "the median of" } else { "near the median of" };
         let doubt = self.doubt.map_or(String::new(), |doubt| format!(", disturbed: {doubt}"));
-        format!("{near} {}{doubt}", self.of)
+        let kept = if self.is_by_weight { " kept, by weight" } else { "" };
+        format!("{near} {}{kept}{doubt}", self.of)
     }
 
     /// A title for what is of this pass alone: `One decode pass on the host: 2.28 ms, the median of 60, at position 33`.

@@ -70,6 +70,9 @@ pub fn requests(profile: &Profile) -> String {
 
 /// Why a run has no requests, as what it was imported from says it.
 fn why_none(profile: &Profile) -> String {
+    if profile.kept.is_some() {
+        return "they are not kept where not all passes are".to_owned();
+    }
     let mut lacks = profile.imported.iter().flat_map(|imported| &imported.lacks);
     let why = lacks.find_map(|lack| lack.reason.strip_prefix("requests: "));
     let why = why.map(printable_text);

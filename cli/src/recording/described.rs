@@ -72,7 +72,9 @@ impl Of<'_> {
         }
         // The first one needs no name, unless it is none.
         let is_only = self.groups.len() == 1 && self.process.is_none();
-        let of = match is_first && !profile.passes.is_empty() || is_only {
+        // Of passes that were only summed, the phases tell.
+        let is_empty = profile.passes.is_empty() && profile.phases.is_empty();
+        let of = match is_first && !is_empty || is_only {
             true => String::new(),
             false => format!(" of {name}"),
         };
@@ -82,7 +84,7 @@ impl Of<'_> {
             format!("{count} pass{es}{of}{rest}")
         };
         notes.extend(replayed.notes.iter().map(named));
-        if profile.passes.is_empty() {
+        if is_empty {
             return None;
         }
         profile.process = Some(self.recorded.process);

@@ -65,7 +65,9 @@ fn read(days: &mut Days, said: &mut Vec<String>) -> Result<(), String> {
     for _ in 0..MOST_PIECES {
         let Some(free) = days.advance().map_err(|why| why.to_string())? else { break };
         let given = free.into_iter().try_for_each(|bytes| give_back(days.file(), bytes));
-        if let Err(why) = given {
+        let given = given.map_err(|why| why.to_string());
+        // What was read is known whatever becomes of the file.
+        if let Err(why) = given.and_then(|()| days.release().map_err(|why| why.to_string())) {
             // The library stops where the file would be too large.
             let why = format!("what was read of the recording still takes room on the disk: {why}");
             if !said.contains(&why) {
@@ -73,7 +75,6 @@ fn read(days: &mut Days, said: &mut Vec<String>) -> Result<(), String> {
             }
             return Ok(());
         }
-        days.release().map_err(|why| why.to_string())?;
     }
     Ok(())
 }

@@ -559,6 +559,25 @@ fn what_has_no_room_is_kept_by_its_tail_and_summed_whole() {
     assert!(ran.said().contains("passes, a sample of") && ran.said().contains("sums: all"));
 }
 
+/// As on a full disk: in the first case for all of it, in the second after a while.
+#[test]
+fn a_program_whose_recording_has_no_room_ends_as_it_would_alone() {
+    for kib in [2048, 4096] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let run = dir.path().join("run");
+        let mut command = Command::new(command::program());
+        command.args(["run", "--keep", "tail", "--keep-mib", "1", "--out"]).arg(&run);
+        command.args(["--", "bash", "-c", &format!("ulimit -f {kib}; exec \"$0\"")]);
+        command.arg(programs().join("good/loads")).env("DECODES", "6000");
+        command.env("TMPDIR", dir.path()).env("BRICKSCOPE_CACHE", command::cache());
+        let output = command.stdin(Stdio::null()).output().expect("it starts");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{kib}: {told}");
+        assert_eq!(run.exists(), kib == 4096, "{told}");
+        assert!(kib == 4096 || told.contains("nothing was recorded"), "{told}");
+    }
+}
+
 #[test]
 fn a_model_of_any_architecture_is_described_and_held_against_the_machine() {
     let dir = tempfile::tempdir().expect("a folder");

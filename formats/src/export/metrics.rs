@@ -397,8 +397,9 @@ fn kv_cache(profile: &Profile, all: &mut Families) {
         let family = spec("kv_cache.capacity_tokens", MetricKind::Gauge, Unit::None, help);
         all.add(&family, Labels::new(), Value::Count(tokens));
     }
-    // Imported passes don't say where they were in a sequence.
-    if profile.imported.is_some() {
+    // Imported passes don't say where they were in a sequence. Of those that were kept by how slow they are the last one isn't
+    // the newest.
+    if profile.imported.is_some() || profile.kept.is_some() {
         return;
     }
     let help = "Tokens in the KV cache after the newest pass of a thread";

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use brickscope_profile::stats::median;
 use brickscope_profile::{
-    BrickStats, Ceilings, DeviceProfile, Imported, ImportedTest, NameKind, Pass, Phase, PhaseTotal,
-    Profile, Repeated, Total,
+    BrickStats, Ceilings, DeviceProfile, Imported, ImportedTest, Kept, NameKind, Pass, Phase,
+    PhaseTotal, Profile, Repeated, Total,
 };
 
 use super::table::{BrickRow, DurationRow, PassRow, RunRow, SpanRow, SpeedRow};
@@ -69,7 +69,13 @@ pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
     }
     run.others_share = profile.other_load.as_ref().map(|load| load.others_share());
     run.clock = known(&profile.clock.source);
-    run.dropped = profile.dropped.lines().collect::<Vec<_>>().join("\n");
+    let mut dropped = profile.dropped;
+    if profile.kept.is_some() {
+        // What isn't listed was not lost.
+        (dropped.passes, dropped.spans) = (0, 0);
+    }
+    let kept = profile.kept.iter().map(Kept::line);
+    run.dropped = kept.chain(dropped.lines()).collect::<Vec<_>>().join("\n");
 }
 
 const LLAMA_BENCH: &str = "llama-bench";
@@ -269,6 +275,7 @@ fn speed(profile: &Profile, total: &PhaseTotal) -> SpeedRow {
 /// Adds bricks, durations, passes and the tail.
 pub(super) fn add(profile: &Profile, parts: &mut Parts) {
     let has_begins = has_begins(profile);
+    let weights = profile.kept.as_ref().map(Kept::weights).unwrap_or_default();
     for table in rows::tables(profile) {
         let of = table.stream.and_then(|(device, _)| profile.devices.get(device as usize));
         let device = of.map(|device| device.name.clone());
@@ -287,12 +294,14 @@ pub(super) fn add(profile: &Profile, parts: &mut Parts) {
             parts.bricks.extend(
                 rest.map(|of| unattributed(of.phase, device.as_deref(), of.unattributed_ns)),
             );
-            parts.passes.extend(table.passes.iter().map(|of| {
+            // Those that were kept where not all were are the slow ones: a percentile of them would be none of the run's.
+            let are_all = profile.kept.is_none();
+            parts.passes.extend(table.passes.iter().filter(|_| are_all).map(|of| {
                 let rest = has_bricks.then_some(of.unattributed_ns);
                 pass(profile, of, device.as_deref(), has_begins, rest)
             }));
         }
-        let chosen = tail::choose(table.passes, table.spans);
+        let chosen = tail::choose(table.passes, table.spans, &weights);
         for row in rows::rows_of(profile, table) {
             if let Some(chosen) = row.pass.and_then(|pass| chosen.get(&pass)) {
                 parts.spans.push(span(&row, device.as_deref(), *chosen));

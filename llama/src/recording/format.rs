@@ -28,6 +28,10 @@ pub(crate) const HEADER: usize = 64;
 /// The largest file that is written: some hundred thousand passes of a model of a billion weights.
 pub(crate) const MOST: usize = 1 << 30;
 
+/// What of a file has room on the disk, and what is mapped of it, begins and ends at multiples of this: of the pages of any
+/// machine.
+pub(crate) const PAGES: usize = 64 << 10;
+
 /// Names the folder that the library writes to, in the environment of a program.
 pub(crate) const FOLDER: &str = "BRICKSCOPE_RECORD";
 /// Set in the environment of a program whose threads' shares are to be recorded.

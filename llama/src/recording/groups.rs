@@ -73,6 +73,16 @@ pub fn groups(recorded: &Recorded) -> Vec<Group> {
             cache.add_to(&mut group.engine);
         }
     }
+    // Where only some passes are there, the sums are of all.
+    for (id, of) in recorded.part.iter().flat_map(|part| &part.of) {
+        if let Some(group) = all.get_mut(id) {
+            (group.passes, group.tokens) = (0, 0);
+            for phase in &of.sums.phases {
+                group.passes = group.passes.saturating_add(phase.passes);
+                group.tokens = group.tokens.saturating_add(phase.tokens);
+            }
+        }
+    }
     for (id, group) in &mut all {
         let context = match id {
             Id::Context(number) => recorded.contexts.get(number),

@@ -79,6 +79,14 @@ impl Recorded {
             let fault = format!("version {}, and this program reads {VERSION}", header[1]);
             return Err(wrong(8, fault));
         }
+        if header[5] > HEADER as u64 {
+            // What was read has given its room back, so that zeros are there now.
+            let fault = format!(
+                "brickscope read it up to byte {} while it was written, and was ended: what it had kept and summed is gone",
+                header[5]
+            );
+            return Err(wrong(40, fault));
+        }
         let used = usize::try_from(header[2]).ok().filter(|&used| used >= HEADER);
         let used = used.and_then(|used| bytes.get(..used));
         let used = used.ok_or_else(|| {
@@ -420,6 +428,15 @@ mod tests {
         for none in [&[][..], &[[9, 9]], &[[u32::MAX, 0]]] {
             assert_eq!(pass(none, Some(7)).position(), Some(7));
         }
+    }
+
+    #[test]
+    fn a_file_whose_reader_is_gone_is_no_whole_recording() {
+        let mut bytes = file(&[record(6, b"/models/a.gguf")]);
+        assert!(read(&bytes).is_ok());
+        bytes[40..48].copy_from_slice(&4096_u64.to_le_bytes());
+        let refused = read(&bytes).expect_err("a part of it is gone");
+        assert!(refused.contains("byte 40: brickscope read it up to byte 4096"), "{refused}");
     }
 
     #[test]

@@ -40,6 +40,10 @@ impl Profile {
         if let Some(kept) = &self.kept {
             let passes = self.phases.iter().map(|phase| phase.passes);
             kept.check(passes.fold(0, u64::saturating_add))?;
+            let (said, there) = (kept.kept(), self.passes.len() as u64);
+            if said != there {
+                return Err(format!("{said} passes were kept, and {there} are there"));
+            }
         }
         let all_passes_are_kept = self.dropped.passes == 0;
         request::check(&self.requests, &self.parts, &self.passes, all_passes_are_kept)?;

@@ -7,6 +7,7 @@
 
 mod intervals;
 mod items;
+mod room;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::File;
@@ -20,13 +21,14 @@ use brickscope::{BrickProfiler, Clock};
 
 use self::intervals::Intervals;
 use self::items::{Before, Item, split, whole};
+use self::room::Room;
 use super::events::{Event, Recorded};
 use super::format::{HEADER, MAGIC, MOST, Record, VERSION, halves};
 use super::groups::id_of;
 use super::part::{Id, Part};
 use super::passes::Passes;
 use super::read::FileError;
-use super::replay::{Graphs, Summed};
+use super::replay::{Graphs, MOST_ROWS, Summed, rows};
 
 /// As much is read at once, if no record is larger.
 const CHUNK: usize = 4 << 20;
@@ -34,6 +36,8 @@ const CHUNK: usize = 4 << 20;
 const MOST_SHAPES: usize = 16;
 /// So many passes wait for what comes after them.
 const WAITING: usize = 64;
+/// Half as many passes as a profile lists.
+const MOST_PASSES: usize = 1 << 15;
 /// The most bytes of passes that don't count, as long as all others are there.
 const MOST_OTHERS: usize = 4 << 20;
 
@@ -46,8 +50,10 @@ pub struct Days {
     recorded: Recorded,
     /// Those of the sequences of the next pass.
     numbers: Vec<(u32, Option<u32>)>,
-    /// Up to where the file was read, and what of it was given back.
+    /// Up to where the file was read.
     at: u64,
+    /// What of it needs room no more.
+    room: Room,
     /// Where the descriptions of graphs are, by their numbers.
     described: HashMap<u32, Range<u64>>,
     profilers: BTreeMap<Id, BrickProfiler>,
@@ -58,6 +64,8 @@ pub struct Days {
     /// The numbers of these are what [`Offer::of`] is.
     ids: Vec<Id>,
     waiting: VecDeque<Waiting>,
+    /// All bytes of what is kept.
+    most_bytes: usize,
     keeper: Keeper<Item>,
     /// Passes that don't count. `None` once there was no room for all.
     others: Option<Vec<(u64, Item)>>,
@@ -88,6 +96,7 @@ impl Days {
             recorded: Recorded::default(),
             numbers: Vec::new(),
             at: HEADER as u64,
+            room: Room::default(),
             described: HashMap::new(),
             profilers: BTreeMap::new(),
             summed: BTreeMap::new(),
@@ -96,6 +105,7 @@ impl Days {
             serial: 0,
             ids: Vec::new(),
             waiting: VecDeque::new(),
+            most_bytes: limits.slowest.saturating_add(limits.sampled),
             keeper: Keeper::new(limits),
             others: Some(Vec::new()),
             others_bytes: 0,
@@ -119,12 +129,11 @@ impl Days {
         let Some(used) = self.header()? else { return Ok(None) };
         let from = self.at;
         let mut size = CHUNK;
-        let mut kept: Vec<Range<u64>> = Vec::new();
         loop {
             let here = usize::try_from(used.saturating_sub(from)).unwrap_or(usize::MAX).min(size);
             let mut bytes = vec![0; here];
             self.file.read_exact_at(&mut bytes, from).map_err(|why| self.fault(why.to_string()))?;
-            let read = self.add_all(&bytes, &mut kept)?;
+            let read = self.add_all(&bytes)?;
             if read > 0 || here == 0 {
                 break;
             }
@@ -138,15 +147,7 @@ impl Days {
             return Ok(None);
         }
         self.settle(false);
-        kept.sort_by_key(|range| range.start);
-        let mut free = Vec::new();
-        let mut begin = from;
-        for range in kept {
-            free.push(begin..range.start);
-            begin = range.end;
-        }
-        free.push(begin..self.at);
-        Ok(Some(free))
+        Ok(Some(self.room.free(self.at)))
     }
 
     /// Tells the library that what was read takes no room any more, so that it may write as much.
@@ -187,8 +188,8 @@ impl Days {
         FileError::new(&self.path, usize::try_from(self.at).unwrap_or(usize::MAX), fault)
     }
 
-    /// Adds the whole records of these bytes, and returns how many bytes they are. `kept` gets where descriptions are.
-    fn add_all(&mut self, bytes: &[u8], kept: &mut Vec<Range<u64>>) -> Result<usize, FileError> {
+    /// Adds the whole records of these bytes, and returns how many bytes they are.
+    fn add_all(&mut self, bytes: &[u8]) -> Result<usize, FileError> {
         let mut read = 0;
         while let Some(([kind, len], record)) = bytes.get(read..).and_then(record_in) {
             let begin = self.at;
@@ -198,7 +199,7 @@ impl Days {
                 && let Some(number) = number_of(record)
             {
                 self.described.insert(number, begin..end);
-                kept.push(begin..end);
+                self.room.keep(begin..end);
             }
             let added = self.recorded.add(kind, record, &mut self.numbers);
             added.map_err(|fault| self.fault(fault))?;
@@ -267,6 +268,7 @@ impl Days {
             let counted = sum.add(profiler, labels, &found);
             let [begin_ns, end_ns] = [found.pass.begin, found.pass.end].map(at);
             let slow = self.intervals.add(&found.pass, end_ns);
+            let least = least_bytes(self.most_bytes, rows(&found));
             drop(found);
             let mut slow_ns = end_ns.saturating_sub(begin_ns);
             for (from_ns, ns) in slow {
@@ -289,7 +291,7 @@ impl Days {
                 self.ids.len() - 1
             });
             let of = u32::try_from(nth).unwrap_or(u32::MAX);
-            let (phase, tokens, bytes) = (pass.phase, pass.tokens, item.bytes());
+            let (phase, tokens, bytes) = (pass.phase, pass.tokens, item.bytes().max(least));
             let offer = Offer { serial, of, phase, tokens, slow_ns, bytes };
             self.waiting.push_back(Waiting { offer, end_ns, item });
             if self.waiting.len() > WAITING
@@ -363,6 +365,12 @@ impl Days {
         }
         part
     }
+}
+
+/// What a pass counts at least of so many bytes: a profile has no more passes than it lists, and no more rows of single spans
+/// than fit, else some of what was kept would be lost again.
+fn least_bytes(all: usize, rows: usize) -> usize {
+    (all / MOST_PASSES).max(all.saturating_mul(rows) / MOST_ROWS)
 }
 
 /// The kind and the length of the record that bytes begin with, and its own bytes, if they are whole.

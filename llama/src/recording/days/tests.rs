@@ -1,7 +1,7 @@
 use brickscope::{MockClock, Phase, Profile};
 use tempfile::NamedTempFile;
 
-use super::super::format::{Head, OfPass, word};
+use super::super::format::{Head, OfPass, PAGES, word};
 use super::super::{groups, replay};
 use super::*;
 
@@ -32,6 +32,11 @@ fn nodes() -> Vec<u8> {
     record(Record::Nodes, format!(r#"{{"graph":7,"nodes":[{first},{head}]}}"#).as_bytes())
 }
 
+/// More than a page of what isn't needed again.
+fn padding() -> Vec<u8> {
+    record(Record::Lost, &[b'x'; 100_000])
+}
+
 /// When a pass begins, and how long it takes: every hundredth long.
 fn times(nth: u64) -> [u64; 2] {
     let slow = u64::from(nth % 100 == 99) * 9_000;
@@ -59,7 +64,9 @@ fn file() -> (Vec<u64>, Vec<u8>) {
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..16].copy_from_slice(&VERSION.to_le_bytes());
     bytes[24..32].copy_from_slice(&4321_u64.to_le_bytes());
-    bytes.extend(nodes());
+    for records in [padding(), nodes(), padding()] {
+        bytes.extend(records);
+    }
     let mut used = Vec::new();
     for pass in passes() {
         bytes.extend(pass);
@@ -77,12 +84,15 @@ fn followed(limits: Limits) -> (Recorded, Vec<u8>) {
     on_disk.as_file().write_all_at(&bytes, 0).expect("it can be written");
     let mut days =
         Days::follow(on_disk.path(), MockClock::default().clock(), limits).expect("it is there");
-    let described = HEADER as u64..HEADER as u64 + nodes().len() as u64;
+    let begin = (HEADER + padding().len()) as u64;
+    let described = begin..begin + nodes().len() as u64;
+    let mut given = 0;
     for used in used.iter().skip(6).step_by(7) {
         on_disk.as_file().write_all_at(&used.to_le_bytes(), 16).expect("it can be written");
         while let Some(free) = days.advance().expect("it can be read") {
             for range in free {
                 assert!(range.end <= described.start || range.start >= described.end);
+                given += range.end - range.start;
                 let len = usize::try_from(range.end - range.start).expect("it is short");
                 on_disk.as_file().write_all_at(&vec![0; len], range.start).expect("ours");
             }
@@ -93,6 +103,7 @@ fn followed(limits: Limits) -> (Recorded, Vec<u8>) {
         }
         assert!(days.recorded.events.len() <= 2, "what has ended is taken out");
     }
+    assert!(given >= PAGES as u64, "room is given back");
     let all = used.last().expect("there are passes");
     on_disk.as_file().write_all_at(&all.to_le_bytes(), 16).expect("it can be written");
     (days.finish().expect("it can be read"), bytes)
@@ -189,4 +200,15 @@ fn what_is_no_recording_is_refused() {
     bytes[16..24].copy_from_slice(&long);
     on_disk.as_file().write_all_at(&bytes, 0).expect("it can be written");
     assert!(follow().advance().is_err(), "it states more than there is");
+}
+
+/// A GiB of short passes would be more than a profile lists, and of long ones more than it has rows for.
+#[test]
+fn what_is_kept_has_room_in_a_profile() {
+    let all = 1 << 30;
+    for (rows, most) in [(4, MOST_PASSES), (2_000, MOST_ROWS / 2_000)] {
+        let passes = all / least_bytes(all, rows);
+        assert!((most / 2..=most).contains(&passes), "{passes} of {rows} rows");
+    }
+    assert_eq!(least_bytes(0, 7), 0);
 }

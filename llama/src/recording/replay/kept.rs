@@ -12,9 +12,17 @@ pub(crate) fn state(profile: &mut Profile, part: &Part, group: &Group) -> Option
     let mut of_group = group.ids().iter().filter_map(|id| part.of.get(id));
     let mut all = of_group.next()?.clone();
     of_group.for_each(|more| all.merge(more));
-    let sums = &all.sums;
-    let passes = sums.phases.iter().map(|phase| phase.passes).fold(0, u64::saturating_add);
+    let of_phases = all.sums.phases.iter().map(|phase| phase.passes);
+    let passes = of_phases.fold(0, u64::saturating_add);
     profile.kept = kept(profile, &all, passes);
+    if profile.kept.is_none() {
+        // Nobody knows what each stands for, and they are no fair sample.
+        profile.passes.clear();
+        profile.spans.clear();
+        profile.dependencies.clear();
+        all.notes.push("which passes were kept can't be told, so only sums are shown".to_owned());
+    }
+    let sums = &all.sums;
     profile.dropped = Dropped {
         passes: passes.saturating_sub(profile.passes.len() as u64),
         // That the spans of a pass are its bricks is only true of those that are there.

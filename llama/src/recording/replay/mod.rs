@@ -29,7 +29,7 @@ use super::passes::{Found, Passes, Waits};
 use super::requests::Requests;
 
 /// The most rows of single spans: half a gigabyte. Beyond, passes are summed.
-const MOST_ROWS: usize = 1 << 23;
+pub(crate) const MOST_ROWS: usize = 1 << 23;
 
 /// A recording as a profile.
 #[derive(Debug)]
@@ -251,7 +251,7 @@ fn time_of(profiler: &BrickProfiler, count: u64) -> u64 {
 }
 
 /// Rows that a pass takes at most: a brick and a kernel for each node, and layers.
-fn rows(found: &Found<'_>) -> usize {
+pub(crate) fn rows(found: &Found<'_>) -> usize {
     let of_graph = |graph: &&Graph| 3 * graph.nodes.len() + 2;
     4 + found.described.len()
         + found.inside.len()
