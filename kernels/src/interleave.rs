@@ -22,9 +22,11 @@
 //! float, before or after their words; those of two blocks share a line, which comes before the words that they scale.
 //! A float is a block of its own: F32 has one word, F16 and BF16 a half float and no words.
 //!
-//! The layout permutes the bytes of sixteen rows, which form a group. The matrix keeps its size, and each row can be
-//! restored. Some consecutive blocks of a group are a group of shorter rows, provided that they begin with an even
-//! block and don't separate an even block from the next.
+//! Where the first word of a block is two half floats, the first line has the first of each row, then the second of each.
+//!
+//! The layout rearranges the bytes of sixteen rows, which form a group, and of Q5_K and Q6_K also the bits of the codes:
+//! see [`Step`]. The matrix keeps its size, and each row can be restored. Some consecutive blocks of a group are a group
+//! of shorter rows, provided that they begin with an even block and don't separate an even block from the next.
 //!
 //! All lines come in the order in which the loops read them. For Q5_K and Q6_K, that puts the upper bits beside the
 //! rest of the codes, and the scales first; for other types it is the order of the file. In any other order, a loop
@@ -49,7 +51,8 @@ pub(crate) const Q8_0_WORDS: usize = q8_0::BYTES / 4;
 pub(crate) const TQ2_0_WORDS: usize = ternary::TQ2_0_BYTES / 4;
 
 /// The first line of Q6_K's codes, after its scales.
-pub(crate) const Q6_K_CODES: usize = 4;
+const Q6_K_CODES: usize = 4;
+const _: () = assert!(Q6_K_CODES == FIRST_STEP && q5_k::QH == 4 * FIRST_STEP);
 
 /// For each word of a block, the line that holds it.
 static Q4_K_LINES: [u8; Q4_K_WORDS] = in_order();
@@ -117,6 +120,170 @@ struct Spread {
     lines: &'static [u8],
     /// The position of a lone half float in a block, if it has one.
     half: Option<Half>,
+    /// Whether the first word is two half floats.
+    pair: bool,
+    /// The lines whose codes are put together anew, if any: all after the first four.
+    step: Option<Step>,
+}
+
+/// Some lines that hold the same columns of several sub-blocks, whose codes are put together anew so that loops need
+/// fewer instructions to take them apart. In a file, the upper bits of all codes are in words of their own, and each
+/// code is put together from two words. Here, each byte of a line has a whole code in its low bits, and what is left of
+/// the bytes holds the rest of the codes:
+///
+/// ```text
+/// Q5_K  line 0: code 0, bits 2 to 4 of code 5      Q6_K  line 0: code 0, bits 4 and 5 of code 3
+///       line 1: code 1, bit 1 of code 7,                 line 1: code 1, bits 2 and 3 of code 3
+///               bits 0 and 1 of code 5                   line 2: code 2, bits 0 and 1 of code 3
+///       line 2: code 2, bits 2 to 4 of code 6
+///       line 3: code 3, bit 0 of code 7,
+///               bits 0 and 1 of code 6
+///       line 4: code 4, bits 2 to 4 of code 7
+/// ```
+///
+/// Where such bits lie, a shift by less than a byte brings them to their place in eight times code 5, 6 or 7 and in four
+/// times code 3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Five lines of Q5_K: the fifth bits of eight sub-blocks, then their codes, two in each byte.
+    Five,
+    /// Three lines of Q6_K: the codes of the first and third quarters of a half, of the second and fourth, and their
+    /// upper bits.
+    Three,
+}
+
+/// The first line of those that are put together anew. Those before it are Q5_K's head and Q6_K's scales.
+pub(crate) const FIRST_STEP: usize = 4;
+
+impl Step {
+    /// Puts the codes of a block's lines together.
+    #[inline(always)]
+    fn join(self, lines: &mut [Line]) {
+        match self {
+            Self::Five => {
+                for five in lines.as_chunks_mut::<5>().0 {
+                    each_row(five, join_q5_k);
+                }
+            }
+            Self::Three => {
+                for three in lines.as_chunks_mut::<3>().0 {
+                    each_row(three, join_q6_k);
+                }
+            }
+        }
+    }
+
+    /// Turns one row's words of these lines back into those of a file.
+    fn split(self, words: &mut [u32]) {
+        match self {
+            Self::Five => {
+                for five in words.as_chunks_mut::<5>().0 {
+                    *five = split_q5_k(*five);
+                }
+            }
+            Self::Three => {
+                for three in words.as_chunks_mut::<3>().0 {
+                    *three = split_q6_k(*three);
+                }
+            }
+        }
+    }
+}
+
+/// Moves the first half float of each word before the second of each.
+#[inline(always)]
+fn set_pairs_apart(line: &mut Line) {
+    let pairs = *line;
+    let (first, second) = line.split_at_mut(size_of::<Halves>());
+    let to = first.as_chunks_mut().0.iter_mut().zip(second.as_chunks_mut().0);
+    for ((first, second), &[a, b, c, d]) in to.zip(pairs.as_chunks().0) {
+        (*first, *second) = ([a, b], [c, d]);
+    }
+}
+
+/// Replaces the words of each row.
+#[inline(always)]
+fn each_row<const N: usize>(lines: &mut [Line; N], with: impl Fn([u32; N]) -> [u32; N]) {
+    let mut words = [[0; GROUP_ROWS]; N];
+    for (words, line) in words.iter_mut().zip(&*lines) {
+        for (word, bytes) in words.iter_mut().zip(line.as_chunks::<4>().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+    }
+    let mut joined = words;
+    for row in 0..GROUP_ROWS {
+        let of_row = with(words.map(|words| words[row]));
+        for (joined, word) in joined.iter_mut().zip(of_row) {
+            joined[row] = word;
+        }
+    }
+    for (line, words) in lines.iter_mut().zip(joined) {
+        for (bytes, word) in line.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *bytes = word.to_le_bytes();
+        }
+    }
+}
+
+/// The same byte four times.
+const fn four(byte: u8) -> u32 {
+    u32::from_ne_bytes([byte; 4])
+}
+
+/// Four bytes of each: the fifth bits of eight codes, then their lower bits, two codes in each byte.
+#[inline(always)]
+fn join_q5_k([fifth, pairs @ ..]: [u32; 5]) -> [u32; 5] {
+    let mut codes = [0; 8];
+    for c in 0..4 {
+        codes[2 * c] = pairs[c] & four(0x0f) | (fifth >> (2 * c) & four(1)) << 4;
+        codes[2 * c + 1] = pairs[c] >> 4 & four(0x0f) | (fifth >> (2 * c + 1) & four(1)) << 4;
+    }
+    let [.., a, b, c] = codes;
+    let upper = |code: u32| (code & four(0b11100)) << 3;
+    let lower = |code: u32| (code & four(0b00011)) << 6;
+    [
+        codes[0] | upper(a),
+        codes[1] | (c & four(0b00010)) << 4 | lower(a),
+        codes[2] | upper(b),
+        codes[3] | (c & four(0b00001)) << 5 | lower(b),
+        codes[4] | upper(c),
+    ]
+}
+
+fn split_q5_k(lines: [u32; 5]) -> [u32; 5] {
+    let mut codes = [0; 8];
+    for (code, line) in codes.iter_mut().zip(lines) {
+        *code = line & four(0x1f);
+    }
+    let upper = |line: u32| line >> 3 & four(0b11100);
+    let lower = |line: u32| line >> 6 & four(0b00011);
+    codes[5] = upper(lines[0]) | lower(lines[1]);
+    codes[6] = upper(lines[2]) | lower(lines[3]);
+    let last_two = lines[1] >> 4 & four(0b00010) | lines[3] >> 5 & four(0b00001);
+    codes[7] = upper(lines[4]) | last_two;
+    let mut words = [0; 5];
+    for (s, code) in codes.into_iter().enumerate() {
+        words[0] |= (code >> 4 & four(1)) << s;
+        words[1 + s / 2] |= (code & four(0x0f)) << (4 * (s % 2));
+    }
+    words
+}
+
+/// Four bytes of each: the lower bits of codes 0 and 2, of codes 1 and 3, and the upper bits of all four.
+#[inline(always)]
+fn join_q6_k([a, b, upper]: [u32; 3]) -> [u32; 3] {
+    [
+        a & four(0x0f) | (upper & four(0x03)) << 4 | upper & four(0xc0),
+        b & four(0x0f) | (upper & four(0x0c)) << 2 | b & four(0xc0),
+        a >> 4 & four(0x0f) | upper & four(0x30) | (b & four(0x30)) << 2,
+    ]
+}
+
+fn split_q6_k([x, y, z]: [u32; 3]) -> [u32; 3] {
+    [
+        x & four(0x0f) | (z & four(0x0f)) << 4,
+        y & four(0x0f) | y & four(0xc0) | z >> 2 & four(0x30),
+        x >> 4 & four(0x03) | y >> 2 & four(0x0c) | z & four(0x30) | x & four(0xc0),
+    ]
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,27 +352,19 @@ fn spread(kind: QuantType) -> Option<Spread> {
         QuantType::F16 | QuantType::BF16 => (&[], Some(Half::First)),
         _ => return None,
     };
-    Some(Spread { lines, half })
+    let step = match kind {
+        QuantType::Q5_K => Some(Step::Five),
+        QuantType::Q6_K => Some(Step::Three),
+        _ => None,
+    };
+    let pair = matches!(kind, QuantType::Q4_K | QuantType::Q5_K);
+    Some(Spread { lines, half, pair, step })
 }
 
 /// Whether the type has an interleaved layout.
 #[must_use]
 pub fn can_be_interleaved(kind: QuantType) -> bool {
     spread(kind).is_some()
-}
-
-/// The line of a block that holds the word `at` bytes from the block's start.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-pub(crate) fn line_of(kind: QuantType, at: usize) -> usize {
-    let lines: &[u8] = match kind {
-        QuantType::Q5_K => &Q5_K_LINES,
-        QuantType::Q6_K => &Q6_K_LINES,
-        // In order, with or without a half float before them. A table of these would be read each time.
-        _ => return at / 4,
-    };
-    debug_assert!(at.is_multiple_of(4));
-    usize::from(lines[at / 4])
 }
 
 /// Interleaves whole groups of [`GROUP_ROWS`] rows of `cols` weights in place.
@@ -265,6 +424,12 @@ fn interleave_group<const BYTES: usize>(spread: Spread, by_row: &[u8], out: &mut
             for (out, block) in line.as_chunks_mut().0.iter_mut().zip(blocks) {
                 *out = piece::<4>(block, from.lines + 4 * word);
             }
+        }
+        if spread.pair {
+            set_pairs_apart(&mut lines[0]);
+        }
+        if let Some(step) = spread.step {
+            step.join(&mut lines[FIRST_STEP..spread.lines.len()]);
         }
         if spread.half.is_some() {
             let halves = out[to.halves..].as_chunks_mut().0;
@@ -328,6 +493,7 @@ pub(crate) fn row_of(kind: QuantType, group: &[u8], row: usize, out: &mut Vec<u8
     }
     let spread = spread(kind).expect("an interleaved matrix is of such a type");
     let n = group.len() / spread.block_bytes();
+    let mut words = vec![0; spread.lines.len()];
     for b in 0..n {
         let from = spread.offsets(b, n);
         let half = |halves: usize| piece::<2>(group, halves + 2 * row);
@@ -335,8 +501,19 @@ pub(crate) fn row_of(kind: QuantType, group: &[u8], row: usize, out: &mut Vec<u8
             out.extend_from_slice(&half(from.halves));
         }
         let lines = &group[from.lines..].as_chunks::<{ size_of::<Line>() }>().0;
+        for (word, line) in words.iter_mut().zip(*lines) {
+            *word = u32::from_le_bytes(line.as_chunks::<4>().0[row]);
+        }
+        if spread.pair {
+            let halves = lines[0].as_chunks::<2>().0;
+            let [first, second] = [row, GROUP_ROWS + row].map(|i| u16::from_le_bytes(halves[i]));
+            words[0] = u32::from(first) | u32::from(second) << 16;
+        }
+        if let Some(step) = spread.step {
+            step.split(&mut words[FIRST_STEP..]);
+        }
         for &line in spread.lines {
-            out.extend_from_slice(&lines[usize::from(line)].as_chunks::<4>().0[row]);
+            out.extend_from_slice(&words[usize::from(line)].to_le_bytes());
         }
         if spread.half == Some(Half::Last) {
             out.extend_from_slice(&half(from.halves));
@@ -418,6 +595,10 @@ mod tests {
                 for (i, row) in by_row.chunks_exact(row_bytes).enumerate() {
                     prop_assert_eq!(&w.row_bytes(i)[..], row, "{}, row {}", kind, i);
                 }
+                if spread(kind).unwrap().step.is_some() {
+                    // The codes of these are put together anew.
+                    continue;
+                }
                 let sorted = |bytes: &[u8]| {
                     let mut bytes = bytes.to_vec();
                     bytes.sort_unstable();
@@ -448,16 +629,84 @@ mod tests {
             for (group, block) in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)] {
                 let from = group * GROUP_ROWS * row_bytes;
                 let lines = from + 64 * (block * words + has_half);
+                let spread = spread(kind).unwrap();
                 let mut seen = vec![false; words];
                 for word in 0..words {
-                    let line = usize::from(spread(kind).unwrap().lines[word]);
+                    let line = usize::from(spread.lines[word]);
                     assert!(!std::mem::replace(&mut seen[line], true), "{kind}: line {line} twice");
+                    if spread.pair && line == 0 || spread.step.is_some() && line >= FIRST_STEP {
+                        // The next tests check these.
+                        continue;
+                    }
                     for row in 0..GROUP_ROWS {
                         let at = lines + 64 * line + 4 * row;
                         let of = from + row * row_bytes + block * kind.block_bytes();
                         let of = of + 4 * word + 2 * is_first;
                         assert_eq!(interleaved[at..at + 4], by_row[of..of + 4], "{kind}");
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn two_half_floats_in_a_word_are_set_apart() {
+        for kind in [QuantType::Q4_K, QuantType::Q5_K] {
+            let rows = bytes(4, GROUP_ROWS * kind.block_bytes());
+            let mut lines = rows.clone();
+            interleave(kind, kind.block_len(), &mut lines);
+            for (row, block) in rows.chunks_exact(kind.block_bytes()).enumerate() {
+                assert_eq!(lines[2 * row..][..2], block[..2], "{kind}");
+                assert_eq!(lines[32 + 2 * row..][..2], block[2..4], "{kind}");
+            }
+        }
+    }
+
+    /// Some bits of a byte, moved to bit `to`.
+    fn moved(byte: u8, bits: std::ops::Range<u32>, to: u32) -> u8 {
+        (byte >> bits.start & ((1 << bits.len()) - 1)) << to
+    }
+
+    #[test]
+    fn each_byte_of_a_line_has_a_whole_code_and_the_rest_holds_the_others() {
+        // Weight `l` of sub-block `s`, as decoded from a file, against the codes found in the lines.
+        let (kind, bytes) = (QuantType::Q5_K, bytes(5, GROUP_ROWS * q5_k::BYTES));
+        let mut lines = bytes.clone();
+        interleave(kind, q5_k::LEN, &mut lines);
+        let lines = lines.as_chunks::<64>().0;
+        for (row, block) in bytes.chunks_exact(q5_k::BYTES).enumerate() {
+            for l in 0..32 {
+                let five = |i: usize| lines[FIRST_STEP + 5 * (l / 4) + i][4 * row + l % 4];
+                let mut codes = [0; 8];
+                (0..5).for_each(|i| codes[i] = five(i) & 0x1f);
+                codes[5] = moved(five(0), 5..8, 2) | moved(five(1), 6..8, 0);
+                codes[6] = moved(five(2), 5..8, 2) | moved(five(3), 6..8, 0);
+                codes[7] =
+                    moved(five(4), 5..8, 2) | moved(five(1), 5..6, 1) | moved(five(3), 5..6, 0);
+                for (s, code) in codes.into_iter().enumerate() {
+                    let four = block[q5_k::QS + 32 * (s / 2) + l] >> (4 * (s % 2)) & 0x0f;
+                    assert_eq!(code, four | (block[q5_k::QH + l] >> s & 1) << 4, "{row} {s} {l}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn so_has_each_byte_of_a_line_of_six_bits() {
+        let (kind, bytes) = (QuantType::Q6_K, bytes(6, GROUP_ROWS * q6_k::BYTES));
+        let mut lines = bytes.clone();
+        interleave(kind, q6_k::LEN, &mut lines);
+        let lines = lines.as_chunks::<64>().0;
+        for (row, block) in bytes.chunks_exact(q6_k::BYTES).enumerate() {
+            for (h, l) in (0..2).flat_map(|h| (0..32).map(move |l| (h, l))) {
+                let three = |i: usize| lines[Q6_K_CODES + 3 * (8 * h + l / 4) + i][4 * row + l % 4];
+                let last =
+                    moved(three(0), 6..8, 4) | moved(three(1), 6..8, 2) | moved(three(2), 6..8, 0);
+                let codes = [three(0) & 0x3f, three(1) & 0x3f, three(2) & 0x3f, last];
+                for (i, code) in codes.into_iter().enumerate() {
+                    let four = block[64 * h + 32 * (i % 2) + l] >> (4 * (i / 2)) & 0x0f;
+                    let upper = block[q6_k::QH + 32 * h + l] >> (2 * i) & 3;
+                    assert_eq!(code, four | upper << 4, "{row} {h} {i} {l}");
                 }
             }
         }

@@ -7,7 +7,9 @@ use std::arch::x86_64::*;
 
 use super::groups::{in_order, of_groups};
 use super::int8::{by_fours, side_by_side};
-use crate::lanes::wide::{load_bf16_bytes, load_f16_bytes, load_f32_bytes, load_f32x16, sum16};
+use crate::lanes::wide::{
+    load_bf16_bytes, load_f16_bytes, load_f32_bytes, load_f32x16, prefetch_after, sum16,
+};
 use crate::lanes::{piece, prefetch_ahead_of_four};
 use crate::quant::half::{bf16_to_f32, f16_to_f32};
 
@@ -64,12 +66,15 @@ macro_rules! group {
     ($name:ident, $bytes:literal, $load:ident) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
         #[inline]
-        fn $name(group: &[u8], x: &[f32]) -> __m512 {
+        fn $name<const AHEAD: bool>(group: &[u8], x: &[f32]) -> __m512 {
             let (runs, rest) = group.as_chunks::<{ 16 * $bytes * COLUMNS }>();
             let (x_runs, x_rest) = x.as_chunks::<COLUMNS>();
             let mut acc = [_mm512_setzero_ps(); COLUMNS];
             for (run, x) in runs.iter().zip(x_runs) {
                 in_order();
+                if AHEAD {
+                    prefetch_after(run.as_chunks().0);
+                }
                 for i in 0..COLUMNS {
                     let w = $load(piece(run, 16 * $bytes * i));
                     acc[i] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[i]), acc[i]);
