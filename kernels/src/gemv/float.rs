@@ -97,3 +97,39 @@ group!(group_of_bf16, 2, load_bf16_bytes);
 of_groups!(pub(super) gemv_groups_f32, f32, group_of_f32);
 of_groups!(pub(super) gemv_groups_f16, f32, group_of_f16);
 of_groups!(pub(super) gemv_groups_bf16, f32, group_of_bf16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interleave::GROUP_ROWS;
+    use crate::lanes::wide::store_f32x16;
+    use crate::tests::{encode, noise};
+    use crate::{Backend, Kernels, QuantType, interleave};
+
+    #[test]
+    #[allow(unsafe_code, reason = "calls what was found to be there")]
+    fn prefetching_changes_nothing() {
+        if Kernels::new(Backend::Avx512).is_err() {
+            return eprintln!("skipped: no AVX-512 VNNI");
+        }
+        for cols in [1, 7, 8, 9, 100] {
+            let (weights, x) = (noise(1, GROUP_ROWS * cols), noise(2, cols));
+            macro_rules! check {
+                ($kind:expr, $group:ident) => {
+                    let mut group = encode($kind, &weights);
+                    interleave($kind, cols, &mut group);
+                    let (mut without, mut with) = ([0.0; GROUP_ROWS], [1.0; GROUP_ROWS]);
+                    // SAFETY: the CPU has it, as was asked above.
+                    unsafe {
+                        store_f32x16(&mut without, $group::<false>(&group, &x));
+                        store_f32x16(&mut with, $group::<true>(&group, &x));
+                    }
+                    assert_eq!(without, with, "{}, {cols} columns", $kind);
+                };
+            }
+            check!(QuantType::F32, group_of_f32);
+            check!(QuantType::F16, group_of_f16);
+            check!(QuantType::BF16, group_of_bf16);
+        }
+    }
+}

@@ -119,7 +119,7 @@ pub(crate) fn load_f32_bytes(bytes: &[u8; 64]) -> __m512 {
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn load_f16_bytes(bytes: &[u8; 32]) -> __m512 {
-    // With the rounding that is set anyway, the conversion can load by itself, which saves a shuffle.
+    // With the rounding that is set anyway, the conversion loads its operand by itself.
     _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(load_u8(bytes))
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn prefetch(bytes: &[u8]) {
 }
 
 /// How far ahead of a load interleaved weights are prefetched.
-const AHEAD_BYTES: usize = 8192;
+const AHEAD_BYTES: usize = 12 << 10;
 
 /// Prefetches the lines that come [`AHEAD_BYTES`] after these, into the second-level cache. All at once: between two
 /// prefetches, the compiler doesn't make an instruction load its operand by itself.

@@ -460,18 +460,23 @@ fn total_of_tq2_0<const AHEAD: bool>(block: &[Line; TQ2_0_WORDS], x: &Block256) 
         prefetch_after(block);
     }
     let pairs = [0b11, 0b1100, 0b11_0000, 0b1100_0000_u8].map(|pair| pair.cast_signed());
-    let mut dots = [_mm512_setzero_si512(); 4];
-    dots[0] = _mm512_set1_epi32(x.begin);
-    for k in 0..TQ2_0_WORDS {
-        let codes = load_u8x64(&block[k]);
-        for l in 0..4 {
-            let codes = _mm512_and_si512(codes, _mm512_set1_epi8(pairs[l]));
-            // Each half of the block has four runs of eight words.
-            let x = _mm512_set1_epi32(x.q[32 * (k / 8) + 8 * l + k % 8]);
-            dots[l] = _mm512_dpbusd_epi32(dots[l], codes, x);
+    // Two sums of each, since an addition to a sum waits for the one before.
+    let mut dots = [[_mm512_setzero_si512(); 4]; 2];
+    dots[0][0] = _mm512_set1_epi32(x.begin);
+    // Each half of the block has four runs of eight words.
+    for (lines, x) in block.as_chunks::<8>().0.iter().zip(x.q.as_chunks::<32>().0) {
+        in_order();
+        for k in 0..8 {
+            let codes = load_u8x64(&lines[k]);
+            for l in 0..4 {
+                let codes = _mm512_and_si512(codes, _mm512_set1_epi8(pairs[l]));
+                let x = _mm512_set1_epi32(x[8 * l + k]);
+                let dot = &mut dots[k % 2][l];
+                *dot = _mm512_dpbusd_epi32(*dot, codes, x);
+            }
         }
     }
-    let [a, b, c, d] = dots;
+    let [a, b, c, d] = [0, 1, 2, 3].map(|l| _mm512_add_epi32(dots[0][l], dots[1][l]));
     let ab = _mm512_add_epi32(a, _mm512_srai_epi32::<2>(b));
     let cd = _mm512_add_epi32(_mm512_srai_epi32::<4>(c), _mm512_srai_epi32::<6>(d));
     _mm512_add_epi32(ab, cd)
