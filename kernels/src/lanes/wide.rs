@@ -119,8 +119,7 @@ pub(crate) fn load_f32_bytes(bytes: &[u8; 64]) -> __m512 {
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 pub(crate) fn load_f16_bytes(bytes: &[u8; 32]) -> __m512 {
-    // With the rounding that is set anyway, the conversion loads its operand by itself.
-    _mm512_cvt_roundph_ps::<_MM_FROUND_CUR_DIRECTION>(load_u8(bytes))
+    _mm512_cvtph_ps(load_u8(bytes))
 }
 
 /// Sixteen brain floats as floats.
