@@ -15,143 +15,23 @@
     reason = "by number loops are unrolled, and sums stay in registers"
 )]
 
+mod arrange;
+
 use std::arch::x86_64::*;
 
 use crate::QuantType;
-use crate::activations::avx512::round_vectors;
 use crate::gemv::groups::{in_order, of_groups};
 use crate::interleave::{
     FIRST_STEP, GROUP_ROWS, Halves, Line, Q4_0_WORDS, Q4_K_WORDS, Q5_K_WORDS, Q6_K_WORDS,
     Q8_0_WORDS, TQ2_0_WORDS, halves_of, lines_of,
 };
-use crate::lanes::wide::{
-    add_products_i16, computed, load_f16_bytes, load_u8x64, prefetch_after, store_i8x16_in_words,
-};
+use crate::lanes::wide::{add_products_i16, computed, load_f16_bytes, load_u8x64, prefetch_after};
 use crate::quant::q4_k::{HEAD, LEN};
-use crate::quant::{q4_0, q8_0, ternary};
 
-/// The activations of one block of Q4_K or Q5_K.
-#[derive(Debug)]
-#[repr(align(64))]
-pub(super) struct BlockWithMinimums {
-    /// By fours, in the order of the columns.
-    q: [i32; LEN / 4],
-    /// The sums of the sub-blocks divided by [`LOW_SUM`], rounded down, four in 8 bits each.
-    high_sums: [i32; 2],
-    /// What is left of the sums.
-    low_sums: [i32; 2],
-    scale: f32,
-}
-
-/// A sum of 32 activations, at most 32 · 127, is split at this power of two: both parts fit in signed bytes.
-const LOW_SUM: i32 = 1 << LOW_SUM_BITS;
-const LOW_SUM_BITS: u32 = 6;
-const _: () = assert!(32 * 127 / LOW_SUM < 128 && LOW_SUM <= 128);
-
-/// The activations of one block of Q6_K.
-#[derive(Debug)]
-#[repr(align(64))]
-pub(super) struct BlockOfSixteens {
-    /// By fours, in the order of the columns.
-    q: [i32; LEN / 4],
-    /// The initial value of each sum of eight: it cancels the 32 added to each code.
-    begin: [[i32; 2]; 16],
-    /// The initial value of each sum of sixteen products with fourfold codes.
-    begin_4: [i32; 4],
-    scale: f32,
-}
-
-/// The activations of one block with one scale.
-#[derive(Debug)]
-pub(super) struct Block<const FOURS: usize> {
-    /// By fours, in the order of the columns.
-    q: [i32; FOURS],
-    /// The initial value of the sum: it cancels the offset added to each code.
-    begin: i32,
-    scale: f32,
-}
-
-/// For Q4_0 and Q8_0.
-pub(super) type Block32 = Block<8>;
-/// For TQ2_0.
-pub(super) type Block256 = Block<64>;
-const _: () = assert!(q4_0::LEN == 32 && q8_0::LEN == 32 && ternary::LEN == 256);
-
-/// Rounds a block of `16 * V` and stores it by fours. Also returns it in registers, and its scale.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-#[inline]
-fn round_to<const V: usize>(q: &mut [i32], x: &[[f32; 16]; V]) -> ([__m512i; V], f32) {
-    let (rounded, scale) = round_vectors(x);
-    for (q, rounded) in q.as_chunks_mut().0.iter_mut().zip(rounded) {
-        store_i8x16_in_words(q, rounded);
-    }
-    (rounded, scale)
-}
-
-/// Splits `x` into blocks of `16 * V`.
-fn blocks<const V: usize>(x: &[f32]) -> &[[[f32; 16]; V]] {
-    x.as_chunks().0.as_chunks().0
-}
-
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn with_minimums(x: &[f32]) -> Vec<BlockWithMinimums> {
-    let blocks = blocks::<{ LEN / 16 }>(x).iter().map(|x| {
-        let mut block =
-            BlockWithMinimums { q: [0; LEN / 4], high_sums: [0; 2], low_sums: [0; 2], scale: 0.0 };
-        let (rounded, scale) = round_to(&mut block.q, x);
-        block.scale = scale;
-        for (s, two) in rounded.as_chunks::<2>().0.iter().enumerate() {
-            let sum = _mm512_reduce_add_epi32(_mm512_add_epi32(two[0], two[1]));
-            let [high, low] = [sum.div_euclid(LOW_SUM), sum.rem_euclid(LOW_SUM)];
-            block.high_sums[s / 4] |= (high & 0xff) << (8 * (s % 4));
-            block.low_sums[s / 4] |= low << (8 * (s % 4));
-        }
-        block
-    });
-    blocks.collect()
-}
-
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn of_sixteens(x: &[f32]) -> Vec<BlockOfSixteens> {
-    let blocks = blocks::<{ LEN / 16 }>(x).iter().map(|x| {
-        let mut block =
-            BlockOfSixteens { q: [0; LEN / 4], begin: [[0; 2]; 16], begin_4: [0; 4], scale: 0.0 };
-        let (rounded, scale) = round_to(&mut block.q, x);
-        block.scale = scale;
-        for (begin, sixteen) in block.begin.iter_mut().zip(rounded) {
-            let eights = [0x00ff, 0xff00].map(|eight| _mm512_mask_reduce_add_epi32(eight, sixteen));
-            *begin = eights.map(|sum| -32 * sum);
-        }
-        for (i, begin) in block.begin_4.iter_mut().enumerate() {
-            // The last quarter of each half.
-            let [a, b] = block.begin[8 * (i / 2) + 6 + i % 2];
-            *begin = 4 * (a + b);
-        }
-        block
-    });
-    blocks.collect()
-}
-
-/// The activations for codes with `offset` added. Blocks have `V` vectors, which are four times as many fours.
-#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) fn in_blocks<const V: usize, const FOURS: usize>(
-    x: &[f32],
-    offset: i32,
-) -> Vec<Block<FOURS>> {
-    const { assert!(FOURS == 4 * V) };
-    let blocks = blocks::<V>(x).iter().map(|x| {
-        let mut block = Block { q: [0; FOURS], begin: 0, scale: 0.0 };
-        let (rounded, scale) = round_to(&mut block.q, x);
-        block.scale = scale;
-        let mut sum = _mm512_setzero_si512();
-        for rounded in rounded {
-            sum = _mm512_add_epi32(sum, rounded);
-        }
-        block.begin = -offset * _mm512_reduce_add_epi32(sum);
-        block
-    });
-    blocks.collect()
-}
+use arrange::LOW_SUM_BITS;
+pub(super) use arrange::{
+    Block32, Block256, BlockOfSixteens, BlockWithMinimums, in_blocks, of_sixteens, with_minimums,
+};
 
 of_groups!(pub(super) gemv_q4_k, BlockWithMinimums, group_of_q4_k);
 of_groups!(pub(super) gemv_q5_k, BlockWithMinimums, group_of_q5_k);
@@ -543,133 +423,4 @@ fn total_of_q6_k<const AHEAD: bool>(block: &[Line; Q6_K_WORDS], x: &BlockOfSixte
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::quant::{q5_k, q6_k};
-    use crate::tests::noise;
-    use crate::{Backend, Kernels, Matrix, interleave};
-
-    /// Bytes of a block, row by row: random ones and the extremes of codes, scales and minimums.
-    fn blocks(bytes: usize) -> Vec<Vec<u8>> {
-        let random = |seed| {
-            let noise = noise(seed, GROUP_ROWS * bytes);
-            noise.iter().map(|x| ((x + 1.0) * 128.0) as u8).collect()
-        };
-        let same = [0x00, 0x0f, 0x3f, 0x7f, 0x80, 0xc0, 0xf0, 0xff];
-        let same = same.map(|byte| vec![byte; GROUP_ROWS * bytes]);
-        (1..20).map(random).chain(same).collect()
-    }
-
-    /// Activations that are rounded to themselves.
-    fn activations(len: usize) -> Vec<Vec<f32>> {
-        let mut all: Vec<Vec<f32>> = (1..4)
-            .map(|seed| noise(seed, len).iter().map(|x| (x * 127.0).round()).collect())
-            .collect();
-        all.extend([127.0, -127.0].map(|x| vec![x; len]));
-        all.push((0..len).map(|i| if i % 2 == 0 { 127.0 } else { -127.0 }).collect());
-        all.push((0..len).map(|i| if i % 64 < 32 { 127.0 } else { -127.0 }).collect());
-        for x in &mut all {
-            x[len / 2] = 127.0;
-        }
-        all
-    }
-
-    /// The sum of integer products of each row, if these half floats of each block are as given.
-    fn sums(kind: QuantType, bytes: &[u8], halves: &[(usize, f32)], x: &[f32]) -> Vec<f32> {
-        let mut bytes = bytes.to_vec();
-        for block in bytes.chunks_exact_mut(kind.block_bytes()) {
-            for &(at, value) in halves {
-                let half = crate::quant::half::f32_to_f16(value);
-                block[at..at + 2].copy_from_slice(&half.to_le_bytes());
-            }
-        }
-        let w = Matrix::new(kind, GROUP_ROWS, x.len(), &bytes).unwrap();
-        let mut weights = vec![0.0; x.len()];
-        let sum = |row| {
-            w.dequantize_row(row, &mut weights);
-            weights.iter().zip(x).map(|(w, x)| *w as i64 * *x as i64).sum::<i64>() as f32
-        };
-        (0..GROUP_ROWS).map(sum).collect()
-    }
-
-    #[test]
-    fn a_block_is_its_sum_of_integers() {
-        let Ok(kernels) = Kernels::new(Backend::Avx512) else {
-            return eprintln!("skipped: no AVX-512 VNNI");
-        };
-        // Where the factors of scales and minimums are in a block.
-        let kinds: [(_, usize, Option<usize>); 6] = [
-            (QuantType::Q4_K, 0, Some(2)),
-            (QuantType::Q5_K, 0, Some(2)),
-            (QuantType::Q6_K, q6_k::D, None),
-            (QuantType::Q8_0, 0, None),
-            (QuantType::Q4_0, 0, None),
-            (QuantType::TQ2_0, ternary::TQ2_0_BYTES - 2, None),
-        ];
-        const { assert!(q5_k::LEN == LEN && q6_k::LEN == LEN) };
-        for (kind, d, dmin) in kinds {
-            let len = kind.block_len();
-            for bytes in blocks(kind.block_bytes()) {
-                for x in activations(len) {
-                    let halves = |of_d, of_dmin| {
-                        [Some((d, of_d)), dmin.map(|at| (at, of_dmin))].into_iter().flatten()
-                    };
-                    let sums_with = |of_d, of_dmin| {
-                        let halves: Vec<_> = halves(of_d, of_dmin).collect();
-                        sums(kind, &bytes, &halves, &x)
-                    };
-                    // Sums may be larger than what a float holds exactly, so products and minimums are rounded each by
-                    // itself, as the kernel does.
-                    let products = sums_with(1.0, 0.0);
-                    let minimums = sums_with(0.0, 1.0);
-                    let mut lines = bytes.clone();
-                    for block in lines.chunks_exact_mut(kind.block_bytes()) {
-                        for (at, value) in halves(1.0, 1.0) {
-                            let half = crate::quant::half::f32_to_f16(value).to_le_bytes();
-                            block[at..at + 2].copy_from_slice(&half);
-                        }
-                    }
-                    interleave(kind, len, &mut lines);
-                    let w = Matrix::interleaved(kind, GROUP_ROWS, len, &lines).unwrap();
-                    let mut out = [0.0; GROUP_ROWS];
-                    kernels.gemv(&mut out, w, &x);
-                    for row in 0..GROUP_ROWS {
-                        let expected =
-                            products[row] + if dmin.is_some() { minimums[row] } else { 0.0 };
-                        assert_eq!(out[row], expected, "{kind}, row {row}");
-                    }
-                    for sums in both(kind, &lines, &x) {
-                        assert_eq!(sums, out, "{kind}: prefetching changes nothing");
-                    }
-                }
-            }
-        }
-    }
-
-    /// One group's products, with prefetches and without.
-    #[allow(unsafe_code, reason = "calls what was found to be there")]
-    fn both(kind: QuantType, group: &[u8], x: &[f32]) -> [[f32; GROUP_ROWS]; 2] {
-        use crate::lanes::wide::store_f32x16;
-
-        macro_rules! both {
-            ($group:ident, $x:expr) => {{
-                let mut out = [[0.0; GROUP_ROWS]; 2];
-                // SAFETY: the caller found that the CPU has AVX-512.
-                unsafe {
-                    let x = $x;
-                    store_f32x16(&mut out[0], $group::<false>(group, &x));
-                    store_f32x16(&mut out[1], $group::<true>(group, &x));
-                }
-                out
-            }};
-        }
-        match kind {
-            QuantType::Q4_K => both!(group_of_q4_k, with_minimums(x)),
-            QuantType::Q5_K => both!(group_of_q5_k, with_minimums(x)),
-            QuantType::Q6_K => both!(group_of_q6_k, of_sixteens(x)),
-            QuantType::Q8_0 => both!(group_of_q8_0, in_blocks::<2, 8>(x, 128)),
-            QuantType::Q4_0 => both!(group_of_q4_0, in_blocks::<2, 8>(x, 8)),
-            _ => both!(group_of_tq2_0, in_blocks::<16, 64>(x, 1)),
-        }
-    }
-}
+mod tests;
