@@ -12,8 +12,8 @@ use brickscope_kernels::{
     GROUP_ROWS, Kernels, Matrix, QuantType, can_be_interleaved, interleave, quant,
 };
 
-/// More bytes than the caches of a few cores hold.
-const MEMORY: usize = 256 << 20;
+/// More bytes than caches hold; a large last level belongs to many cores.
+const MEMORY: usize = 512 << 20;
 
 /// Rows and columns.
 const SHAPES: [[usize; 2]; 4] = [[5632, 2048], [4096, 4096], [2048, 5632], [2048, 8192]];

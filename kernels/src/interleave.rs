@@ -22,16 +22,23 @@
 //! float, before or after their words; those of two blocks share a line, which comes before the words that they scale.
 //! A float is a block of its own: F32 has one word, F16 and BF16 a half float and no words.
 //!
-//! The layout permutes the bytes of sixteen rows, which form a group. The matrix keeps its size, and each row can be
-//! restored. Some consecutive blocks of a group are a group of shorter rows, provided that they begin with an even
-//! block and don't separate an even block from the next.
+//! Where the first word of a block is two half floats, the first line has the first of each row, then the second of each.
+//!
+//! The layout rearranges the bytes of sixteen rows, which form a group, and of Q5_K and Q6_K also the bits of the codes:
+//! see `interleave/codes.rs`. The matrix keeps its size, and each row can be restored. Some consecutive blocks of a group are a group
+//! of shorter rows, provided that they begin with an even block and don't separate an even block from the next.
 //!
 //! All lines come in the order in which the loops read them. For Q5_K and Q6_K, that puts the upper bits beside the
 //! rest of the codes, and the scales first; for other types it is the order of the file. In any other order, a loop
 //! reads two or three streams within a page, and Zen 4's prefetchers follow none of them: 9 GB/s instead of 27.
 
+mod codes;
+
 use crate::QuantType;
 use crate::quant::{q4_0, q4_k, q5_k, q6_k, q8_0, ternary};
+
+pub(crate) use codes::FIRST_STEP;
+use codes::Step;
 
 /// How many rows lie side by side.
 pub const GROUP_ROWS: usize = 16;
@@ -48,8 +55,7 @@ pub(crate) const Q4_0_WORDS: usize = q4_0::BYTES / 4;
 pub(crate) const Q8_0_WORDS: usize = q8_0::BYTES / 4;
 pub(crate) const TQ2_0_WORDS: usize = ternary::TQ2_0_BYTES / 4;
 
-/// The first line of Q6_K's codes, after its scales.
-pub(crate) const Q6_K_CODES: usize = 4;
+const _: () = assert!(q5_k::QH == 4 * FIRST_STEP);
 
 /// For each word of a block, the line that holds it.
 static Q4_K_LINES: [u8; Q4_K_WORDS] = in_order();
@@ -94,7 +100,7 @@ const fn q5_k_lines() -> [u8; Q5_K_WORDS] {
 const fn q6_k_lines() -> [u8; Q6_K_WORDS] {
     let mut lines = [0; Q6_K_WORDS];
     let mut line = 0;
-    while line < Q6_K_CODES {
+    while line < FIRST_STEP {
         lines[q6_k::SCALES / 4 + line] = line as u8;
         line += 1;
     }
@@ -117,6 +123,21 @@ struct Spread {
     lines: &'static [u8],
     /// The position of a lone half float in a block, if it has one.
     half: Option<Half>,
+    /// Whether the first word is two half floats.
+    pair: bool,
+    /// The lines whose codes are put together anew, if any: all after the first four.
+    step: Option<Step>,
+}
+
+/// Moves the first half float of each word before the second of each.
+#[inline(always)]
+fn set_pairs_apart(line: &mut Line) {
+    let pairs = *line;
+    let (first, second) = line.split_at_mut(size_of::<Halves>());
+    let to = first.as_chunks_mut().0.iter_mut().zip(second.as_chunks_mut().0);
+    for ((first, second), &[a, b, c, d]) in to.zip(pairs.as_chunks().0) {
+        (*first, *second) = ([a, b], [c, d]);
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,27 +206,19 @@ fn spread(kind: QuantType) -> Option<Spread> {
         QuantType::F16 | QuantType::BF16 => (&[], Some(Half::First)),
         _ => return None,
     };
-    Some(Spread { lines, half })
+    let step = match kind {
+        QuantType::Q5_K => Some(Step::Five),
+        QuantType::Q6_K => Some(Step::Three),
+        _ => None,
+    };
+    let pair = matches!(kind, QuantType::Q4_K | QuantType::Q5_K);
+    Some(Spread { lines, half, pair, step })
 }
 
 /// Whether the type has an interleaved layout.
 #[must_use]
 pub fn can_be_interleaved(kind: QuantType) -> bool {
     spread(kind).is_some()
-}
-
-/// The line of a block that holds the word `at` bytes from the block's start.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-pub(crate) fn line_of(kind: QuantType, at: usize) -> usize {
-    let lines: &[u8] = match kind {
-        QuantType::Q5_K => &Q5_K_LINES,
-        QuantType::Q6_K => &Q6_K_LINES,
-        // In order, with or without a half float before them. A table of these would be read each time.
-        _ => return at / 4,
-    };
-    debug_assert!(at.is_multiple_of(4));
-    usize::from(lines[at / 4])
 }
 
 /// Interleaves whole groups of [`GROUP_ROWS`] rows of `cols` weights in place.
@@ -265,6 +278,12 @@ fn interleave_group<const BYTES: usize>(spread: Spread, by_row: &[u8], out: &mut
             for (out, block) in line.as_chunks_mut().0.iter_mut().zip(blocks) {
                 *out = piece::<4>(block, from.lines + 4 * word);
             }
+        }
+        if spread.pair {
+            set_pairs_apart(&mut lines[0]);
+        }
+        if let Some(step) = spread.step {
+            step.join(&mut lines[FIRST_STEP..spread.lines.len()]);
         }
         if spread.half.is_some() {
             let halves = out[to.halves..].as_chunks_mut().0;
@@ -328,6 +347,7 @@ pub(crate) fn row_of(kind: QuantType, group: &[u8], row: usize, out: &mut Vec<u8
     }
     let spread = spread(kind).expect("an interleaved matrix is of such a type");
     let n = group.len() / spread.block_bytes();
+    let mut words = vec![0; spread.lines.len()];
     for b in 0..n {
         let from = spread.offsets(b, n);
         let half = |halves: usize| piece::<2>(group, halves + 2 * row);
@@ -335,8 +355,19 @@ pub(crate) fn row_of(kind: QuantType, group: &[u8], row: usize, out: &mut Vec<u8
             out.extend_from_slice(&half(from.halves));
         }
         let lines = &group[from.lines..].as_chunks::<{ size_of::<Line>() }>().0;
+        for (word, line) in words.iter_mut().zip(*lines) {
+            *word = u32::from_le_bytes(line.as_chunks::<4>().0[row]);
+        }
+        if spread.pair {
+            let halves = lines[0].as_chunks::<2>().0;
+            let [first, second] = [row, GROUP_ROWS + row].map(|i| u16::from_le_bytes(halves[i]));
+            words[0] = u32::from(first) | u32::from(second) << 16;
+        }
+        if let Some(step) = spread.step {
+            step.split(&mut words[FIRST_STEP..]);
+        }
         for &line in spread.lines {
-            out.extend_from_slice(&lines[usize::from(line)].as_chunks::<4>().0[row]);
+            out.extend_from_slice(&words[usize::from(line)].to_le_bytes());
         }
         if spread.half == Some(Half::Last) {
             out.extend_from_slice(&half(from.halves));
@@ -418,6 +449,10 @@ mod tests {
                 for (i, row) in by_row.chunks_exact(row_bytes).enumerate() {
                     prop_assert_eq!(&w.row_bytes(i)[..], row, "{}, row {}", kind, i);
                 }
+                if spread(kind).unwrap().step.is_some() {
+                    // The codes of these are put together anew.
+                    continue;
+                }
                 let sorted = |bytes: &[u8]| {
                     let mut bytes = bytes.to_vec();
                     bytes.sort_unstable();
@@ -448,10 +483,15 @@ mod tests {
             for (group, block) in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)] {
                 let from = group * GROUP_ROWS * row_bytes;
                 let lines = from + 64 * (block * words + has_half);
+                let spread = spread(kind).unwrap();
                 let mut seen = vec![false; words];
                 for word in 0..words {
-                    let line = usize::from(spread(kind).unwrap().lines[word]);
+                    let line = usize::from(spread.lines[word]);
                     assert!(!std::mem::replace(&mut seen[line], true), "{kind}: line {line} twice");
+                    if spread.pair && line == 0 || spread.step.is_some() && line >= FIRST_STEP {
+                        // The next tests check these.
+                        continue;
+                    }
                     for row in 0..GROUP_ROWS {
                         let at = lines + 64 * line + 4 * row;
                         let of = from + row * row_bytes + block * kind.block_bytes();
@@ -459,6 +499,19 @@ mod tests {
                         assert_eq!(interleaved[at..at + 4], by_row[of..of + 4], "{kind}");
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn two_half_floats_in_a_word_are_set_apart() {
+        for kind in [QuantType::Q4_K, QuantType::Q5_K] {
+            let rows = bytes(4, GROUP_ROWS * kind.block_bytes());
+            let mut lines = rows.clone();
+            interleave(kind, kind.block_len(), &mut lines);
+            for (row, block) in rows.chunks_exact(kind.block_bytes()).enumerate() {
+                assert_eq!(lines[2 * row..][..2], block[..2], "{kind}");
+                assert_eq!(lines[32 + 2 * row..][..2], block[2..4], "{kind}");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The operations of a forward pass on a chosen backend.
 //!
-//! Every method passes its arguments to the function of the same name in the operation's file. This is one of two
-//! places where ordinary code calls code compiled for AVX2, AVX-512 or NEON; `simd.rs` is the other.
+//! Every method passes its arguments to the function of the same name in the operation's file. This is one of three
+//! places where ordinary code calls code compiled for AVX2, AVX-512 or NEON; `simd.rs` and `interleave.rs` are the others.
 #![allow(unsafe_code)]
 
 use std::ops::Range;

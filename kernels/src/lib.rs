@@ -52,8 +52,8 @@
 //!
 //! # Unsafe code
 //!
-//! The kernels are safe code. `unsafe` is in `lanes/` (loads and stores of vectors), `kernels.rs` and `simd.rs` (calls
-//! into code compiled for AVX2, AVX-512 or NEON), `matmul.rs`, `columns.rs` and `rows.rs` (threads that write to different columns or
+//! The kernels are safe code. `unsafe` is in `lanes/` (loads and stores of vectors, three instructions in assembly),
+//! `kernels.rs`, `simd.rs` and `interleave.rs` (calls into code compiled for AVX2, AVX-512 or NEON), `matmul.rs`, `columns.rs` and `rows.rs` (threads that write to different columns or
 //! rows), `pool.rs` (lending a closure to threads) and `saturate/` (loads and stores).
 
 mod activations;

@@ -7,7 +7,9 @@ use std::arch::x86_64::*;
 
 use super::groups::{in_order, of_groups};
 use super::int8::{by_fours, side_by_side};
-use crate::lanes::wide::{load_bf16_bytes, load_f16_bytes, load_f32_bytes, load_f32x16, sum16};
+use crate::lanes::wide::{
+    load_bf16_bytes, load_f16_bytes, load_f32_bytes, load_f32x16, prefetch_after, sum16,
+};
 use crate::lanes::{piece, prefetch_ahead_of_four};
 use crate::quant::half::{bf16_to_f32, f16_to_f32};
 
@@ -64,12 +66,15 @@ macro_rules! group {
     ($name:ident, $bytes:literal, $load:ident) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
         #[inline]
-        fn $name(group: &[u8], x: &[f32]) -> __m512 {
+        fn $name<const AHEAD: bool>(group: &[u8], x: &[f32]) -> __m512 {
             let (runs, rest) = group.as_chunks::<{ 16 * $bytes * COLUMNS }>();
             let (x_runs, x_rest) = x.as_chunks::<COLUMNS>();
             let mut acc = [_mm512_setzero_ps(); COLUMNS];
             for (run, x) in runs.iter().zip(x_runs) {
                 in_order();
+                if AHEAD {
+                    prefetch_after(run.as_chunks().0);
+                }
                 for i in 0..COLUMNS {
                     let w = $load(piece(run, 16 * $bytes * i));
                     acc[i] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[i]), acc[i]);
@@ -92,3 +97,39 @@ group!(group_of_bf16, 2, load_bf16_bytes);
 of_groups!(pub(super) gemv_groups_f32, f32, group_of_f32);
 of_groups!(pub(super) gemv_groups_f16, f32, group_of_f16);
 of_groups!(pub(super) gemv_groups_bf16, f32, group_of_bf16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interleave::GROUP_ROWS;
+    use crate::lanes::wide::store_f32x16;
+    use crate::tests::{encode, noise};
+    use crate::{Backend, Kernels, QuantType, interleave};
+
+    #[test]
+    #[allow(unsafe_code, reason = "calls what was found to be there")]
+    fn prefetching_changes_nothing() {
+        if Kernels::new(Backend::Avx512).is_err() {
+            return eprintln!("skipped: no AVX-512 VNNI");
+        }
+        for cols in [1, 7, 8, 9, 100] {
+            let (weights, x) = (noise(1, GROUP_ROWS * cols), noise(2, cols));
+            macro_rules! check {
+                ($kind:expr, $group:ident) => {
+                    let mut group = encode($kind, &weights);
+                    interleave($kind, cols, &mut group);
+                    let (mut without, mut with) = ([0.0; GROUP_ROWS], [1.0; GROUP_ROWS]);
+                    // SAFETY: the CPU has it, as was asked above.
+                    unsafe {
+                        store_f32x16(&mut without, $group::<false>(&group, &x));
+                        store_f32x16(&mut with, $group::<true>(&group, &x));
+                    }
+                    assert_eq!(without, with, "{}, {cols} columns", $kind);
+                };
+            }
+            check!(QuantType::F32, group_of_f32);
+            check!(QuantType::F16, group_of_f16);
+            check!(QuantType::BF16, group_of_bf16);
+        }
+    }
+}

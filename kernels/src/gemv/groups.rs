@@ -1,10 +1,22 @@
 //! What all loops over interleaved rows share.
 //!
-//! Groups are read one after the other. The bytes of a group lie together, and the CPU's prefetchers follow them: on
-//! Zen 4 this is as fast as a loop that only reads, measured in turns; software prefetches made it slower, and reading
-//! two or four groups at the same time no faster.
+//! Groups are read one after the other. The bytes of a group lie together, and the CPU's prefetchers follow them. How
+//! far ahead depends on the maker: on Zen 4, loops that only load are as fast as one that only reads, measured in turns;
+//! software prefetches made them slower, and reading two or four groups at the same time no faster. On Emerald Rapids,
+//! loops that only load reach 50 to 73 % of what one that only reads does (Q8_0 90, F32 94), probably since operations
+//! that wait for a line fill the scheduler before the loads of the next lines are issued. With each line prefetched into
+//! the second-level cache, they reach 91 to 100 %. So loops are compiled with and without.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, compiler_fence};
+
+use crate::lanes::wide::is_intel;
+
+/// Whether loops over interleaved rows prefetch. The processor is asked once.
+pub(crate) fn are_prefetched() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(is_intel)
+}
 
 /// Keeps the compiler from reordering loads across this point: it doesn't know that prefetchers lose their stream
 /// otherwise. Emits no instruction.
@@ -18,7 +30,7 @@ pub(crate) fn in_order() {
 /// A macro, because a function that is passed in isn't inlined where the target feature would have to come from its
 /// caller.
 macro_rules! of_groups {
-    ($vis:vis $name:ident, $x:ty, $group:expr) => {
+    ($vis:vis $name:ident, $x:ty, $group:ident) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
         $vis fn $name(
             out: &mut [f32],
@@ -32,8 +44,9 @@ macro_rules! of_groups {
             let groups = rows.start / GROUP_ROWS..rows.end.div_ceil(GROUP_ROWS);
             let bytes = w.groups_bytes(groups.clone());
             let group_bytes = bytes.len() / groups.len().max(1);
+            let ahead = crate::gemv::groups::are_prefetched();
             for (group, bytes) in groups.zip(bytes.chunks_exact(group_bytes.max(1))) {
-                let sums = $group(bytes, x);
+                let sums = if ahead { $group::<true>(bytes, x) } else { $group::<false>(bytes, x) };
                 let first = GROUP_ROWS * group;
                 if rows.start <= first
                     && let Some(out) = out[first - rows.start..].first_chunk_mut()

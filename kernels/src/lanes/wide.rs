@@ -150,6 +150,61 @@ pub(crate) fn prefetch(bytes: &[u8]) {
     }
 }
 
+/// How far ahead of a load interleaved weights are prefetched.
+const AHEAD_BYTES: usize = 12 << 10;
+
+/// Prefetches the lines that come [`AHEAD_BYTES`] after these, into the second-level cache. All at once: between two
+/// prefetches, the compiler doesn't make an instruction load its operand by itself.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+#[allow(unused_unsafe, reason = "older standard libraries call the prefetch unsafe")]
+pub(crate) fn prefetch_after(lines: &[[u8; 64]]) {
+    for line in lines {
+        let ahead = line.as_ptr().wrapping_add(AHEAD_BYTES);
+        // SAFETY: a prefetch is a hint. It reads nothing that the program could see and doesn't fault, wherever it
+        // points.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(ahead.cast()) }
+    }
+}
+
+/// Keeps the compiler from computing this later, with what it is computed from in memory until then. Emits no
+/// instruction.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn computed(v: __m512i) -> __m512i {
+    let mut v = v;
+    // SAFETY: the assembly is empty.
+    unsafe { asm!("/* {0} */", inout(zmm_reg) v, options(nomem, nostack, preserves_flags)) };
+    v
+}
+
+/// Whether Intel made this processor.
+#[allow(unused_unsafe, reason = "newer standard libraries call it safe")]
+pub(crate) fn is_intel() -> bool {
+    // SAFETY: every 64-bit processor has this instruction.
+    let vendor = unsafe { __cpuid(0) };
+    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).as_flattened() == b"GenuineIntel"
+}
+
+/// Adds to each lane of `sum` the products of the two signed 16-bit integers in that lane of `a` and `b`.
+#[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline]
+pub(crate) fn add_products_i16(sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+    let mut sum = sum;
+    // Of the intrinsic the compiler makes a product and an addition.
+    // SAFETY: the instruction reads and writes these registers only, and is in the features above.
+    unsafe {
+        asm!(
+            "vpdpwssd {0}, {1}, {2}",
+            inout(zmm_reg) sum,
+            in(zmm_reg) a,
+            in(zmm_reg) b,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
 /// Three times each byte, modulo 256.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]

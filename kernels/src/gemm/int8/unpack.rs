@@ -2,13 +2,16 @@
 //!
 //! 32 bytes of each of sixteen rows are transposed first, into eight vectors of four bytes of each row. Then the codes
 //! are extracted from these, four columns of sixteen rows at a time. If a block's fifth bits are in the order of its
-//! columns, codes are completed before the transposition. Interleaved rows need none: see `interleave.rs`.
+//! columns, codes are completed before the transposition. Interleaved rows need none, and Q5_K and Q6_K put their codes
+//! together in another way there: see `interleave.rs`.
 
 use std::arch::x86_64::*;
 
 use super::panel::{LANES, Panel, RUN};
-use crate::gemv::int8::interleaved::{factors, scales_and_minimums};
-use crate::interleave::{blocks_in, halves_of, line_of, lines_of};
+use crate::gemv::int8::interleaved::{
+    codes_of_q5_k, codes_of_q6_k, factors, scales_and_minimums, steps_of,
+};
+use crate::interleave::{blocks_in, halves_of, lines_of};
 use crate::lanes::piece;
 use crate::lanes::wide::{
     load_f16_bytes, load_f16x16, load_i8x16, load_i32x16, load_u8, load_u8x64, load_u64x8,
@@ -47,8 +50,8 @@ impl Panel {
             }
             QuantType::Q8_0 => self.unpack_q8_0(half, Sixteen::Rows(blocks!())),
             QuantType::Q4_K => self.unpack_q4_k(half, Sixteen::Rows(blocks!())),
-            QuantType::Q5_K => self.unpack_q5_k(half, Sixteen::Rows(blocks!())),
-            QuantType::Q6_K => self.unpack_q6_k(half, Sixteen::Rows(blocks!())),
+            QuantType::Q5_K => self.unpack_q5_k(half, &blocks!()),
+            QuantType::Q6_K => self.unpack_q6_k(half, &blocks!()),
             QuantType::TQ1_0 => self.unpack_tq1_0(half, blocks!()),
             QuantType::TQ2_0 => self.unpack_tq2_0(half, Sixteen::Rows(blocks!())),
             QuantType::I2_S => self.unpack_i2_s(half, w.tensor_scale(), blocks!()),
@@ -66,8 +69,8 @@ impl Panel {
             QuantType::Q8_0 => self.unpack_q8_0(half, Sixteen::Group(group)),
             QuantType::TQ2_0 => self.unpack_tq2_0(half, Sixteen::Group(group)),
             QuantType::Q4_K => self.unpack_q4_k(half, Sixteen::Group(group)),
-            QuantType::Q5_K => self.unpack_q5_k(half, Sixteen::Group(group)),
-            QuantType::Q6_K => self.unpack_q6_k(half, Sixteen::Group(group)),
+            QuantType::Q5_K => self.unpack_group_of_q5_k(half, group),
+            QuantType::Q6_K => self.unpack_group_of_q6_k(half, group),
             kind => unreachable!("rows of {kind} are never interleaved"),
         }
     }
@@ -200,62 +203,98 @@ impl Panel {
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn unpack_q5_k(&mut self, half: usize, rows: Sixteen<'_, { q5_k::BYTES }>) {
-        for b in 0..rows.blocks(QuantType::Q5_K) {
-            let eights = eight_words(&rows, QuantType::Q5_K, b, q5_k::QH);
+    fn unpack_q5_k(&mut self, half: usize, rows: &[&[[u8; q5_k::BYTES]]; LANES]) {
+        for b in 0..rows[0].len() {
+            let eights = turned(rows, b, q5_k::QH);
             for c in 0..4 {
-                let twos = eight_words(&rows, QuantType::Q5_K, b, q5_k::QS + 32 * c);
+                let twos = turned(rows, b, q5_k::QS + 32 * c);
                 for i in 0..2 {
                     let low = bits::<4>(twos, 4 * i);
                     let fifth = bits::<1>(eights, 2 * c as u32 + i);
                     self.set_codes(half, 8 * b + 2 * c + i as usize, above(low, fifth));
                 }
             }
-            self.set_heads(half, b, &rows, QuantType::Q5_K);
+            self.set_heads(half, b, &Sixteen::Rows(*rows), QuantType::Q5_K);
         }
     }
 
     #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
-    fn unpack_q6_k(&mut self, half: usize, rows: Sixteen<'_, { q6_k::BYTES }>) {
-        const KIND: QuantType = QuantType::Q6_K;
-        for b in 0..rows.blocks(KIND) {
+    fn unpack_group_of_q5_k(&mut self, half: usize, group: &[u8]) {
+        const KIND: QuantType = QuantType::Q5_K;
+        for b in 0..blocks_in(KIND, group) {
+            let panel = &mut self.codes.as_chunks_mut::<{ q5_k::LEN / 4 }>().0[b];
+            for (k, five) in steps_of::<5>(lines_of(KIND, group, b)).iter().enumerate() {
+                let mut codes = codes_of_q5_k(five);
+                for codes in &mut codes[5..] {
+                    *codes = _mm512_srli_epi16::<3>(*codes);
+                }
+                for (s, codes) in codes.into_iter().enumerate() {
+                    store_u8x64(&mut panel[RUN / 4 * s + k].0[half], codes);
+                }
+            }
+            let rows: Sixteen<'_, { q5_k::BYTES }> = Sixteen::Group(group);
+            self.set_heads(half, b, &rows, KIND);
+        }
+    }
+
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn unpack_q6_k(&mut self, half: usize, rows: &[&[[u8; q6_k::BYTES]]; LANES]) {
+        for b in 0..rows[0].len() {
             for h in 0..2 {
-                let low = [64 * h, 64 * h + 32].map(|at| eight_words(&rows, KIND, b, at));
-                let high = eight_words(&rows, KIND, b, q6_k::QH + 32 * h);
+                let low = [64 * h, 64 * h + 32].map(|at| turned(rows, b, at));
+                let high = turned(rows, b, q6_k::QH + 32 * h);
                 for i in 0..4 {
                     let low = bits::<4>(low[i % 2], i as u32 / 2 * 4);
                     let codes = above(low, bits::<2>(high, 2 * i as u32));
                     self.set_codes(half, 8 * b + 4 * h + i, codes);
                 }
             }
-            // Each holds four scales of each row.
-            let words = match &rows {
-                Sixteen::Rows(rows) => {
-                    let mut words = [[0; LANES]; 4];
-                    for i in 0..LANES {
-                        for (word, words) in words.iter_mut().enumerate() {
-                            let at = q6_k::SCALES + 4 * word;
-                            words[i] = i32::from_le_bytes(*piece(&rows[i][b], at));
-                        }
-                    }
-                    words.each_ref().map(|words| load_i32x16(words))
+            let mut words = [[0; LANES]; 4];
+            for i in 0..LANES {
+                for (word, words) in words.iter_mut().enumerate() {
+                    let at = q6_k::SCALES + 4 * word;
+                    words[i] = i32::from_le_bytes(*piece(&rows[i][b], at));
                 }
-                Sixteen::Group(group) => {
-                    let lines = lines_of(KIND, group, b).first_chunk();
-                    let lines: &[_; 4] = lines.expect("scales are the first lines of a block");
-                    lines.each_ref().map(|line| load_u8x64(line))
+            }
+            let words = words.each_ref().map(|words| load_i32x16(words));
+            self.set_signed_scales(half, b, words, f16_of(rows, b, q6_k::D));
+        }
+    }
+
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    fn unpack_group_of_q6_k(&mut self, half: usize, group: &[u8]) {
+        const KIND: QuantType = QuantType::Q6_K;
+        for b in 0..blocks_in(KIND, group) {
+            let lines = lines_of(KIND, group, b);
+            let panel = &mut self.codes.as_chunks_mut::<{ q6_k::LEN / 4 }>().0[b];
+            for (step, three) in steps_of::<3>(lines).iter().enumerate() {
+                let mut codes = codes_of_q6_k(three);
+                codes[3] = _mm512_srli_epi16::<2>(codes[3]);
+                for (i, codes) in codes.into_iter().enumerate() {
+                    // Each half of a block has four quarters of eight words.
+                    let word = 32 * (step / 8) + RUN / 4 * i + step % 8;
+                    store_u8x64(&mut panel[word].0[half], codes);
                 }
-            };
-            let d = lone_halves(&rows, KIND, b, q6_k::D);
-            let scales = self.scales.as_chunks_mut::<16>().0[b].as_chunks_mut::<4>().0;
-            for (scales, words) in scales.iter_mut().zip(words) {
-                let mut words = words;
-                for scales in scales {
-                    let scale = _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(words));
-                    let scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scale), d);
-                    store_f32x16(&mut scales.0[half], scale);
-                    words = _mm512_srli_epi32::<8>(words);
-                }
+            }
+            let words: &[_; 4] = lines.first_chunk().expect("scales are the first lines");
+            let words = words.each_ref().map(|line| load_u8x64(line));
+            let d = load_f16_bytes(halves_of(KIND, group, b));
+            self.set_signed_scales(half, b, words, d);
+        }
+    }
+
+    /// Sets the scales of a block of Q6_K: four to a word of each row.
+    #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
+    #[inline]
+    fn set_signed_scales(&mut self, half: usize, block: usize, words: [__m512i; 4], d: __m512) {
+        let scales = self.scales.as_chunks_mut::<16>().0[block].as_chunks_mut::<4>().0;
+        for (scales, words) in scales.iter_mut().zip(words) {
+            let mut words = words;
+            for scales in scales {
+                let scale = _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(words));
+                let scale = _mm512_mul_ps(_mm512_cvtepi32_ps(scale), d);
+                store_f32x16(&mut scales.0[half], scale);
+                words = _mm512_srli_epi32::<8>(words);
             }
         }
     }
@@ -330,7 +369,8 @@ impl<const BYTES: usize> Sixteen<'_, BYTES> {
     }
 }
 
-/// The eight words from byte `at` on in a block of each row, one word of all rows to a vector.
+/// The eight words from byte `at` on in a block of each row, one word of all rows to a vector. The type's lines must be
+/// in the order of a file.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 fn eight_words<const BYTES: usize>(
@@ -345,7 +385,7 @@ fn eight_words<const BYTES: usize>(
             let lines = lines_of(kind, group, block);
             let mut words = [_mm512_setzero_si512(); RUN / 4];
             for (i, word) in words.iter_mut().enumerate() {
-                *word = load_u8x64(&lines[line_of(kind, at + 4 * i)]);
+                *word = load_u8x64(&lines[at / 4 + i]);
             }
             words
         }
