@@ -103,16 +103,9 @@ mod tests {
 
     #[test]
     fn what_is_odd_is_left_out_up_to_the_next_line() {
-        for odd in [
-            "{\"n\":\"x\"}",
-            "7",
-            "\"x\"",
-            "x",
-            "{\"n\":7",
-            "{\"n\":",
-            "12 INFO",
-            "7 {\"n\":8}",
-        ] {
+        for odd in
+            ["{\"n\":\"x\"}", "7", "\"x\"", "x", "{\"n\":7", "{\"n\":", "12 INFO", "7 {\"n\":8}"]
+        {
             let text = format!("{{\"n\":1}}\n{odd}\n{{\"n\":2}}\n{{\"n\":3}}");
             assert_eq!(of(&text), (vec![1, 2, 3], 1), "{odd}");
         }

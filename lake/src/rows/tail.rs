@@ -61,9 +61,8 @@ pub(super) fn choose(
         SplitMix64(seed).shuffle(&mut rest);
         rest.truncate(SAMPLE);
         let each = (all - n_slow) as f64 / rest.len() as f64;
-        let sampled = |p: &&Pass| {
-            (p.serial, Chosen { is_slow: false, weight: each * stands_for(p.serial) })
-        };
+        let sampled =
+            |p: &&Pass| (p.serial, Chosen { is_slow: false, weight: each * stands_for(p.serial) });
         chosen.extend(rest.iter().map(sampled));
     }
     chosen
