@@ -135,7 +135,7 @@ fn disturbed_passes_are_left_out_and_counted() {
     };
     let cost = of(5, false).shared.expect("a pass was shared").expect("enough are like it");
     assert_eq!((cost.cost_ns, cost.beside, cost.left_out), (99_000, 5, 10));
-    let said = of(5, false).sentences().concat();
+    let said = of(5, false).sentences(false).concat();
     assert!(said.ends_with("predicted from 5 passes, without 10 disturbed"), "{said}");
     let few = NotKnown::FewPasses { found: 4, disturbed: 10, piece: None };
     assert_eq!(of(4, false).shared, Some(Err(few)));
