@@ -6,30 +6,37 @@
 /// 26.5.27).
 #[must_use]
 pub fn two_sided(t: f64, degrees: f64) -> f64 {
+    tail(t, degrees, log_beta(degrees / 2.0, 0.5))
+}
+
+/// As [`two_sided`]; `log_beta` is that of half the degrees and ½.
+fn tail(t: f64, degrees: f64, log_beta: f64) -> f64 {
     if t.is_infinite() {
         return 0.0;
     }
-    incomplete_beta(degrees / 2.0, 0.5, degrees / t.mul_add(t, degrees))
+    incomplete_beta(degrees / 2.0, 0.5, degrees / t.mul_add(t, degrees), log_beta)
 }
 
 /// The value that |t| exceeds with this probability: by Newton's method on the logarithms of both, which
 /// are nearly linear in the tails, within a bracket that is halved if a step leaves it.
 #[must_use]
 pub fn quantile(probability: f64, degrees: f64) -> f64 {
+    let half = degrees / 2.0;
+    // Once, not at each step: it takes as long as all else of one.
+    let log_beta = log_beta(half, 0.5);
     let (mut low, mut high) = (0.0, 1.0);
-    while two_sided(high, degrees) > probability {
+    while tail(high, degrees, log_beta) > probability {
         low = high;
         high *= 4.0;
         if high > 1e15 {
             return f64::INFINITY;
         }
     }
-    let half = degrees / 2.0;
     let log_front =
         ln_gamma(half + 0.5) - ln_gamma(half) - 0.5 * (degrees * std::f64::consts::PI).ln();
     let mut t = high;
     for _ in 0..100 {
-        let tail = two_sided(t, degrees);
+        let tail = tail(t, degrees, log_beta);
         if tail > probability {
             low = t;
         } else {
@@ -60,12 +67,18 @@ pub fn binomial_at_least(successes: u64, trials: u64, chance: f64) -> f64 {
     if successes > trials {
         return 0.0;
     }
-    incomplete_beta(successes as f64, (trials - successes + 1) as f64, chance)
+    let (a, b) = (successes as f64, (trials - successes + 1) as f64);
+    incomplete_beta(a, b, chance, log_beta(a, b))
+}
+
+/// The logarithm of the beta function.
+fn log_beta(a: f64, b: f64) -> f64 {
+    ln_gamma(a) + ln_gamma(b) - ln_gamma(a + b)
 }
 
 /// The regularised incomplete beta function, by its continued fraction (DLMF 8.17.22), evaluated by Lentz's
-/// method.
-fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
+/// method. `log_beta` is that of `a` and `b`, in either order.
+fn incomplete_beta(a: f64, b: f64, x: f64, log_beta: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
     }
@@ -74,9 +87,8 @@ fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     }
     // The fraction converges fast only on this side.
     if x > (a + 1.0) / (a + b + 2.0) {
-        return 1.0 - incomplete_beta(b, a, 1.0 - x);
+        return 1.0 - incomplete_beta(b, a, 1.0 - x, log_beta);
     }
-    let log_beta = ln_gamma(a) + ln_gamma(b) - ln_gamma(a + b);
     let front = (a * x.ln() + b * (-x).ln_1p() - log_beta).exp() / a;
     let away_from_0 = |x: f64| if x.abs() < 1e-300 { 1e-300 } else { x };
     let (mut fraction, mut c, mut d) = (1.0, 1.0, 0.0);
