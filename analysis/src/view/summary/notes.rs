@@ -46,7 +46,7 @@ pub(super) fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
     if let Some(kept) = &profile.kept {
         // What isn't listed was not lost.
         (dropped.passes, dropped.spans) = (0, 0);
-        notes.push(Piece { text: kept.line(), tone: Tone::Plain });
+        notes.insert(0, Piece { text: kept.line(), tone: Tone::Plain });
     }
     let [lost, left_out] = dropped.lost_and_left_out();
     notes.extend(lost.lines().map(bad));
