@@ -27,7 +27,7 @@
 //! But on a shared machine the order is not random even without any change of the program: what disturbs one
 //! run is still there for the next, and speed drifts. So a change also has to be larger than the variation
 //! within levels: the widest swing between medians of [`LEAST_SEGMENT`] neighbours of one level, anywhere
-//! in the series, widened as far as neighbours are alike ([`persistence`]). That can only remove changes,
+//! in the series, widened as far as neighbours are alike (`persistence`). That can only remove changes,
 //! so the bound above still holds. All changes are checked together, when they are known, since any that
 //! was not yet found would be part of a swing.
 //!
