@@ -22,7 +22,7 @@ pub struct Now {
     pub of: u64,
     /// How many earlier ones are not.
     pub left_out: u64,
-    /// How long they took: [`times`], as `brickscope requests` has them of the run.
+    /// How long they took: [`times()`], as `brickscope requests` has them of the run.
     pub times: [Times; 4],
     /// How many go on.
     pub going_on: u64,
