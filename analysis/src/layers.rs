@@ -7,6 +7,7 @@ use brickscope_profile::{BrickCategory, GraphLayersBy, Phase, Profile};
 use serde::Serialize;
 
 use crate::passes::Whole;
+use crate::ranks::is_together;
 
 /// The layers of a phase's passes on a device. All times are sums of what kernels took.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -194,11 +195,6 @@ impl DeviceLayers {
     pub fn has_collectives(&self) -> bool {
         self.bricks.iter().any(|of| is_together(&of.brick))
     }
-}
-
-/// What ranks do together: it takes as long as the last of them lets it.
-pub(crate) fn is_together(brick: &str) -> bool {
-    ["AllReduce", "Communication"].contains(&brick)
 }
 
 /// A layer without what ranks do together.

@@ -17,8 +17,6 @@
 //! | `requests/` | where the time of a server's requests went, what slow tokens have that others don't, what prompts of others cost, and requests of a server that runs |
 //! | `roofline/` | how far each brick is from what the machine can do, and what limits it |
 //! | `layers.rs` | layers on devices of another program's trace: what they take, and which one is slow |
-//! | `ranks.rs` | ranks of one job: what they waited for each other in collectives, and for whom |
-//! | `links.rs` | groups of ranks that transfer slower than others do |
 //! | `rate.rs` | how fast a run was: the figure that every screen says first |
 //! | `by_device.rs` | the same by the clock of a device |
 //! | `typical/` | what passes and bricks typically take: without disturbed passes and single stalls |
@@ -29,36 +27,30 @@
 //! | `text.rs` | text by columns: cut, padded, broken into lines |
 //! | `markdown.rs` | tables, code and links |
 //! | `backends.rs` | backends side by side |
-//! | `bisect/` | which of many revisions is slower: what to measure next, and what the results say |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`), of a device (`device.rs`); the difference of two (`diff.rs`); `flamegraph.json` (`summary.rs`, `shares.rs`, `insights.rs`) |
 //! | `passes.rs` | whose the passes of a profile are, which have bricks, who disturbed them |
 //! | `no_passes.rs` | files in which no event is a pass: which may be some, or how to record any |
 //! | `path.rs` | whether a pass on a device has a critical path |
 //! | `place.rs` | where a run ran, if nobody says what to show: the host, or a device |
-//! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said, `limits.rs` absolute limits, `ranks.rs` the ranks of two runs |
-//! | `fleet/` | many commits on many machines: is it the commit or the machine? |
-//! | `history/` | many runs (feature `receipt`): `changes.rs` finds when the speed changed for good |
+//! | `compare/` | absolute limits of a set of processes, or of a run |
 //! | `machine_name.rs` | what may name a machine |
+//!
+//! Two sets of processes, fleets, bisections, histories and ranks are in `brickscope-compare`, re-exported here: [`compare`],
+//! [`fleet`], [`bisect`], `history`, [`ranks`], [`links`].
 #![forbid(unsafe_code)]
 
 pub mod backends;
-pub mod bisect;
 mod by_device;
 pub mod compare;
 pub mod explain;
 pub mod findings;
-pub mod fleet;
-#[cfg(feature = "receipt")]
-pub mod history;
 pub mod layers;
-pub mod links;
 pub mod machine_name;
 pub mod markdown;
 mod no_passes;
 mod passes;
 pub mod path;
 pub mod place;
-pub mod ranks;
 pub mod rate;
 pub mod requests;
 pub mod roofline;
@@ -70,6 +62,9 @@ pub mod view;
 mod waiting;
 mod words;
 
+#[cfg(feature = "receipt")]
+pub use brickscope_compare::history;
+pub use brickscope_compare::{bisect, fleet, links, ranks};
 use brickscope_profile::AsProfile;
 #[cfg(feature = "receipt")]
 pub use brickscope_receipt as receipt;

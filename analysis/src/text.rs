@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 
 use brickscope_profile::text::printable_text;
+pub use brickscope_profile::text::size;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::UnicodeWidthChar;
 
-pub use crate::words::{digits, fraction, pass_time, signed, size};
+pub use crate::words::{digits, fraction, pass_time, signed};
 
 /// The most columns of a line.
 pub const WIDTH: usize = 80;

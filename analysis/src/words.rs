@@ -1,6 +1,7 @@
 //! Numbers as the first screen and findings write them: three digits, a unit, and no 0 for what is not 0.
 
 use brickscope_profile::text::grouped;
+pub(crate) use brickscope_profile::text::{size, time};
 
 /// `19.5 %`; a share above 0 is never shown as 0.
 #[must_use]
@@ -19,22 +20,7 @@ pub(crate) fn whole_percent(share: f64) -> String {
     }
 }
 
-/// Three digits and a unit.
-#[must_use]
-pub fn time(ns: f64) -> String {
-    match ns {
-        _ if ns < 1e3 => format!("{ns:.0} ns"),
-        _ if ns < 1e4 => format!("{:.2} µs", ns / 1e3),
-        _ if ns < 1e5 => format!("{:.1} µs", ns / 1e3),
-        _ if ns < 1e6 => format!("{:.0} µs", ns / 1e3),
-        _ if ns < 1e7 => format!("{:.2} ms", ns / 1e6),
-        _ if ns < 1e8 => format!("{:.1} ms", ns / 1e6),
-        _ if ns < 1e9 => format!("{:.0} ms", ns / 1e6),
-        _ => format!("{:.2} s", ns / 1e9),
-    }
-}
-
-/// The same of a difference.
+/// [`time`] of a difference.
 #[must_use]
 pub fn signed(ns: f64) -> String {
     let sign = if ns < 0.0 { "-" } else { "" };
@@ -80,16 +66,6 @@ pub(crate) fn many(n: u64, what: &str) -> String {
 /// A number of spans in a pass, whole where it is.
 pub(crate) fn times(each: f64) -> String {
     if (each - each.round()).abs() < 0.005 { format!("{each:.0}") } else { format!("{each:.1}") }
-}
-
-/// `12.3 kB`, `456 MB`, `7.8 GB`.
-#[must_use]
-pub fn size(bytes: f64) -> String {
-    match bytes {
-        _ if bytes < 1e6 => format!("{:.1} kB", bytes / 1e3),
-        _ if bytes < 1e9 => format!("{:.0} MB", bytes / 1e6),
-        _ => format!("{:.1} GB", bytes / 1e9),
-    }
 }
 
 /// A path as a shell takes it.

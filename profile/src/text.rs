@@ -139,6 +139,31 @@ pub fn micros(nanos: f64) -> String {
     format!("{:.digits$}", nanos / 1e3)
 }
 
+/// Nanoseconds in three digits and a unit.
+#[must_use]
+pub fn time(ns: f64) -> String {
+    match ns {
+        _ if ns < 1e3 => format!("{ns:.0} ns"),
+        _ if ns < 1e4 => format!("{:.2} µs", ns / 1e3),
+        _ if ns < 1e5 => format!("{:.1} µs", ns / 1e3),
+        _ if ns < 1e6 => format!("{:.0} µs", ns / 1e3),
+        _ if ns < 1e7 => format!("{:.2} ms", ns / 1e6),
+        _ if ns < 1e8 => format!("{:.1} ms", ns / 1e6),
+        _ if ns < 1e9 => format!("{:.0} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+/// `12.3 kB`, `456 MB`, `7.8 GB`.
+#[must_use]
+pub fn size(bytes: f64) -> String {
+    match bytes {
+        _ if bytes < 1e6 => format!("{:.1} kB", bytes / 1e3),
+        _ if bytes < 1e9 => format!("{:.0} MB", bytes / 1e6),
+        _ => format!("{:.1} GB", bytes / 1e9),
+    }
+}
+
 /// `part` of `whole` in percent; `n/a` if `whole` is 0.
 #[must_use]
 pub fn percent(part: f64, whole: f64) -> String {

@@ -9,17 +9,18 @@ use std::path::{Path, PathBuf};
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// Every package of the workspace, by its folder.
-const PACKAGES: [&str; 17] = [
-    ".", "analysis", "cli", "engine", "formats", "kernels", "lake", "live", "llama", "load",
-    "profile", "receipt", "report", "runs", "sampler", "top", "tracing",
+const PACKAGES: [&str; 18] = [
+    ".", "analysis", "cli", "compare", "engine", "formats", "kernels", "lake", "live", "llama",
+    "load", "profile", "receipt", "report", "runs", "sampler", "top", "tracing",
 ];
 
 /// What a package may depend on, where that is a rule; names as in its manifest.
-const MAY_DEPEND_ON: [(&str, &[&str]); 10] = [
+const MAY_DEPEND_ON: [(&str, &[&str]); 11] = [
     ("profile", &["serde", "serde_json", "presentar-terminal"]),
     (
         "analysis",
         &[
+            "brickscope-compare",
             "brickscope-profile",
             "brickscope-receipt",
             "serde",
@@ -28,6 +29,7 @@ const MAY_DEPEND_ON: [(&str, &[&str]); 10] = [
             "unicode-width",
         ],
     ),
+    ("compare", &["brickscope-profile", "brickscope-receipt", "serde", "serde_json"]),
     (
         "formats",
         &[

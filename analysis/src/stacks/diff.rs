@@ -22,7 +22,7 @@
 use brickscope_profile::stats::student;
 
 use super::Unit;
-use crate::compare::verdict::holm;
+use crate::compare::holm;
 
 /// The most autocorrelation of neighbouring blocks that is taken into account: a few blocks can't tell
 /// more, and the error would grow without bounds.

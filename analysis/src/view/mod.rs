@@ -44,7 +44,7 @@ pub use brickscope_profile::graph::{
     PathRow, PathSummary, SlackRow, TreeOptions, critical_path, path_summary,
 };
 pub use brickscope_profile::text::{
-    is_unprintable, printable, printable_text, screened, screened_lines,
+    is_unprintable, printable, printable_text, screened, screened_lines, time,
 };
 
 pub use self::backends::backends;
@@ -82,7 +82,7 @@ pub use self::summary::{
 pub use self::trials::{trials, tried};
 pub use self::versus::{Circumstances, versus, versus_command, versus_json, versus_markdown};
 pub use crate::text::wrap;
-pub use crate::words::{quoted, time};
+pub use crate::words::quoted;
 
 /// What went wrong on the devices of `profile`, one sentence each.
 #[must_use]

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use brickscope_profile::text::{count, printable, printable_text, shortened};
 use brickscope_profile::{Profile, Rank, Ranks};
 
-use crate::links::{Member, SlowLink};
-use crate::ranks::{InCollectives, OfKind, OfRank, Straggler, several};
+use crate::links::{Member, SlowLink, several};
+use crate::ranks::{InCollectives, OfKind, OfRank, Straggler};
 use crate::text::wrap;
 use crate::view::layout::{COLUMNS, labelled, wrapped};
 use crate::view::tables::Limits;

@@ -14,9 +14,7 @@ use brickscope_profile::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::layers::is_together;
-pub(crate) use crate::links::several;
-use crate::links::{Member, SlowLink, moved_bytes, slow_links};
+use crate::links::{Member, SlowLink, moved_bytes, several, slow_links};
 
 /// By so much a rank's time must be the shortest, for it to have come last: files have microseconds.
 const LEAST_LEAD_NS: u64 = 2_000;
@@ -459,14 +457,22 @@ fn own_ns(profile: &Profile, members: Member, rank: u32) -> Option<u64> {
     })
 }
 
+/// What ranks do together: it takes as long as the last of them lets it.
+#[must_use]
+pub fn is_together(brick: &str) -> bool {
+    ["AllReduce", "Communication"].contains(&brick)
+}
+
 /// Whether the host of a profile drove a device: of several ranks, it is the first one's.
-pub(crate) fn is_of_host(profile: &Profile, rank: Option<u32>) -> bool {
+#[must_use]
+pub fn is_of_host(profile: &Profile, rank: Option<u32>) -> bool {
     let first = several(profile).and_then(|ranks| ranks.ranks.first());
     rank.zip(first).is_none_or(|(rank, first)| rank == first.rank)
 }
 
 /// `the device`, or which of several: `device 1`, `rank 1`.
-pub(crate) fn name_of_device(profile: &Profile, index: usize) -> String {
+#[must_use]
+pub fn name_of_device(profile: &Profile, index: usize) -> String {
     let rank = profile.devices.get(index).and_then(|device| device.rank);
     match (profile.devices.len(), rank) {
         (1, _) => "the device".to_owned(),

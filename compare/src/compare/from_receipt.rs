@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use brickscope_profile::Phase;
 use brickscope_profile::save::{parse_rfc3339, unix_seconds};
+use brickscope_receipt::{Receipt, v1};
 
 use super::inside::Inside;
 use super::{Brick, Fact, Process, Sample, Test, Turn};
-use crate::receipt::{Receipt, v1};
 
 impl Process {
     /// A process made from a receipt, without the samples of the warm-up. `name` is for people.

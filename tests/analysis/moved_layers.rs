@@ -1,10 +1,13 @@
+//! What moved by layer between runs of two sides, beside what was made slower in them.
+
 use brickscope::{BrickId, BrickProfiler, MockClock};
+use brickscope_analysis::compare::{
+    LayerSpread, Moved, MovedLayer, MovedLayers, MovedPart, Process, Sample, Side, Turn, Verdict,
+    Versus, versus,
+};
 use brickscope_profile::stats::SplitMix64;
 use brickscope_profile::{Phase, Work};
 use proptest::prelude::*;
-
-use super::super::{Moved, Process, Sample, Side, Turn, Verdict, Versus, versus};
-use super::*;
 
 /// What a pass of a run takes: of each layer its two bricks, then the one after the layers, and what is in no brick.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,30 +112,6 @@ fn few_layers_with_most_of_it_are_named_with_their_brick() {
     // Three of eight aren't few, and aren't all.
     b.layers[2][1] = 300_000;
     assert_eq!(layers(&compared(&a, &b)).spread, None);
-}
-
-#[test]
-fn of_bricks_that_moved_both_ways_the_one_that_moved_most_is_named() {
-    let part = |name: &str, moved_ns: f64| MovedPart {
-        name: name.to_owned(),
-        a_ns: Some(100.0),
-        b_ns: Some(100.0 + moved_ns),
-        moved_ns,
-        interval_ns: Some([moved_ns - 1.0, moved_ns + 1.0]),
-    };
-    let layer = |layer: u16, bricks: [f64; 3]| {
-        let named = ["Attention", "Down", "Gate"].into_iter().zip(bricks);
-        MovedLayer {
-            layer: Some(layer),
-            whole: part("layer", bricks.iter().sum()),
-            bricks: named.map(|(name, ns)| part(name, ns)).collect(),
-        }
-    };
-    let mut layers = vec![layer(0, [60.0, 120.0, -80.0])];
-    layers.extend((1..8).map(|nth| layer(nth, [0.0; 3])));
-    let brick = Some("Down".to_owned());
-    let most = LayerSpread::Most { layers: vec![0], brick };
-    assert_eq!(spread(&layers, &part("(in layers)", 100.0), 100.0), Some(most));
 }
 
 #[test]

@@ -194,4 +194,30 @@ fn spread(layers: &[MovedLayer], in_layers: &MovedPart, whole_ns: f64) -> Option
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_bricks_that_moved_both_ways_the_one_that_moved_most_is_named() {
+        let part = |name: &str, moved_ns: f64| MovedPart {
+            name: name.to_owned(),
+            a_ns: Some(100.0),
+            b_ns: Some(100.0 + moved_ns),
+            moved_ns,
+            interval_ns: Some([moved_ns - 1.0, moved_ns + 1.0]),
+        };
+        let layer = |layer: u16, bricks: [f64; 3]| {
+            let named = ["Attention", "Down", "Gate"].into_iter().zip(bricks);
+            MovedLayer {
+                layer: Some(layer),
+                whole: part("layer", bricks.iter().sum()),
+                bricks: named.map(|(name, ns)| part(name, ns)).collect(),
+            }
+        };
+        let mut layers = vec![layer(0, [60.0, 120.0, -80.0])];
+        layers.extend((1..8).map(|nth| layer(nth, [0.0; 3])));
+        let brick = Some("Down".to_owned());
+        let most = LayerSpread::Most { layers: vec![0], brick };
+        assert_eq!(spread(&layers, &part("(in layers)", 100.0), 100.0), Some(most));
+    }
+}

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 use brickscope_profile::stats::median;
 use brickscope_profile::{ImportedTest, Profile, save};
+use brickscope_receipt::v1::{Sample, Test};
+use brickscope_receipt::{Receipt, sha256_hex};
 use serde::Serialize;
 
 use super::Measure;
 use super::series::{MachineKind, SeriesKind};
 use crate::compare::{UnusableProfile, Work};
 use crate::fleet::Observation;
-use crate::receipt::v1::{Sample, Test};
-use crate::receipt::{Receipt, sha256_hex};
 
 /// The part of a receipt that a timeline needs.
 #[derive(Debug, Clone, PartialEq)]

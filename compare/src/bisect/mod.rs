@@ -14,7 +14,7 @@
 //! [`Bisect`] measures nothing: it says what to measure next, and takes the result.
 //!
 //! ```
-//! use brickscope_analysis::bisect::{Bisect, Next, Options, Verdict};
+//! use brickscope_compare::bisect::{Bisect, Next, Options, Verdict};
 //!
 //! // Revisions 0 to 20, of which each from 13 on is 5 % slower.
 //! let mut bisect = Bisect::new(20, Options::default())?;
@@ -29,7 +29,7 @@
 //!     }
 //! };
 //! assert_eq!(outcome.verdict, Verdict::Found { after: 12, to: 13 });
-//! # Ok::<(), brickscope_analysis::bisect::BisectError>(())
+//! # Ok::<(), brickscope_compare::bisect::BisectError>(())
 //! ```
 
 mod evidence;

@@ -96,7 +96,8 @@ pub(super) fn judge(tests: &mut [Rows], options: &Options) {
 /// `level` ÷ one fewer, and so on until one is not below its level; that one and all after it are tested
 /// at the level that was reached. Returns the level of each, in the order given: a row is rejected if its
 /// probability is at most that.
-pub(crate) fn holm(probabilities: &[f64], level: f64) -> Vec<f64> {
+#[must_use]
+pub fn holm(probabilities: &[f64], level: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..probabilities.len()).collect();
     order.sort_by(|&x, &y| probabilities[x].total_cmp(&probabilities[y]));
     let mut levels = vec![level; probabilities.len()];

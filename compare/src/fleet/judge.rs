@@ -39,8 +39,8 @@ impl Fleet {
     /// as the newest one; the others come in the order of their first runs.
     ///
     /// ```
-    /// use brickscope_analysis::compare::Outcome;
-    /// use brickscope_analysis::fleet::{Fleet, Limits, Observation};
+    /// use brickscope_compare::compare::Outcome;
+    /// use brickscope_compare::fleet::{Fleet, Limits, Observation};
     ///
     /// // Three machines, of which m2 is 20 % slow; the newest commit is measured on m2 only.
     /// let run = |day: i64, m: i64, rate: f64| Observation {
@@ -62,7 +62,7 @@ impl Fleet {
     /// let twice = [of(12, 2, 72.0), of(12, 0, 90.0), of(13, 0, 90.0), of(13, 1, 91.0)];
     /// let judged = Fleet::judge(&known, &twice, false, Limits::default())?;
     /// assert_eq!(judged.outcome, Outcome::Slower);
-    /// # Ok::<(), brickscope_analysis::fleet::FleetError>(())
+    /// # Ok::<(), brickscope_compare::fleet::FleetError>(())
     /// ```
     ///
     /// # Errors

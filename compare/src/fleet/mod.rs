@@ -8,7 +8,7 @@
 //! in which nothing is the matter at most 1 in 100 get any name. [`Fleet::explain`] answers for two groups of runs.
 //!
 //! ```
-//! use brickscope_analysis::fleet::{Cause, Fleet, Observation};
+//! use brickscope_compare::fleet::{Cause, Fleet, Observation};
 //!
 //! let commits: Vec<String> = (0..10).map(|i| format!("c{i}")).collect();
 //! let mut runs = Vec::new();
@@ -31,7 +31,7 @@
 //!     runs.iter().filter(|run| run.commit == commit).cloned().collect()
 //! };
 //! assert_eq!(fleet.explain(&of("c4"), &of("c5"))?.cause, Cause::Commit);
-//! # Ok::<(), brickscope_analysis::fleet::FleetError>(())
+//! # Ok::<(), brickscope_compare::fleet::FleetError>(())
 //! ```
 //!
 //! # What it can tell
@@ -449,13 +449,14 @@ impl Fleet {
     }
 
     /// Whether machines compare all commits with each other, if only by way of others.
-    #[cfg(feature = "receipt")]
-    pub(crate) fn is_connected(&self) -> bool {
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
         self.groups.parts_once().len() < 2
     }
 
-    #[cfg(feature = "receipt")]
-    pub(crate) const fn is_time(&self) -> bool {
+    /// Whether more of what is compared is slower.
+    #[must_use]
+    pub const fn is_time(&self) -> bool {
         self.is_time
     }
 

@@ -6,11 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use brickscope_profile::text::{printable, shortened};
+use brickscope_profile::text::{printable, shortened, size, time};
 use brickscope_profile::{CollectiveKind, Profile, Ranks};
 use serde::{Deserialize, Serialize};
-
-use crate::words::{size, time};
 
 /// With fewer collectives of a group, it is not compared.
 const LEAST_COLLECTIVES: usize = 8;
@@ -36,8 +34,9 @@ pub enum Member {
 }
 
 impl Member {
-    /// Of a profile with several.
-    pub(crate) fn of(profile: &Profile) -> Self {
+    /// What those of a profile with several are.
+    #[must_use]
+    pub fn of(profile: &Profile) -> Self {
         let has_ranks = profile.devices.iter().any(|device| device.rank.is_some());
         if has_ranks || profile.devices.is_empty() { Self::Rank } else { Self::Device }
     }
@@ -109,7 +108,8 @@ impl SlowLink {
 }
 
 /// `4 to 7`, `0 and 4` or `0, 2, 4`; of many, the first ones.
-pub(crate) fn in_short(ranks: &[u32]) -> String {
+#[must_use]
+pub fn in_short(ranks: &[u32]) -> String {
     let is_row = ranks.windows(2).all(|two| two[1].checked_sub(two[0]) == Some(1));
     let all = |ranks: &[u32]| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     match ranks {
@@ -243,8 +243,9 @@ fn slow_of(name: &str, bytes: u64, mut groups: Vec<Group<'_>>, members: Member) 
     slow.iter().map(of).collect()
 }
 
-/// The ranks of a profile of several.
-pub(crate) fn several(profile: &Profile) -> Option<&Ranks> {
+/// The ranks of a profile of several; `None` if it has one, or none.
+#[must_use]
+pub fn several(profile: &Profile) -> Option<&Ranks> {
     profile.ranks.as_ref().filter(|ranks| ranks.ranks.len() > 1)
 }
 
