@@ -284,22 +284,35 @@ impl Kept {
 
 /// The spans of a phase that were kept, by the name and source of their brick.
 pub(super) fn kept_spans(profile: &Profile, phase: Phase) -> HashMap<(&str, Source), Kept> {
-    let mut kept: HashMap<_, Kept> = HashMap::new();
     let passes: HashSet<u32> = profile
         .passes
         .iter()
         .filter(|pass| pass.phase == phase && !pass.is_left_out)
         .map(|pass| pass.serial)
         .collect();
+    // Counted by the number of the name, and looked up where the pass changes: there may be millions of spans.
+    let mut counted = vec![[Kept::default(); Source::ALL.len()]; profile.names.len()];
+    let mut last: Option<(u32, bool)> = None;
     for span in &profile.spans {
-        if let (Some(name), Some(pass)) = (span.name, span.pass)
-            && let Some(name) = profile.names.get(usize::from(name))
-            && name.kind == NameKind::Brick
-            && passes.contains(&pass)
-        {
-            let kept = kept.entry((name.name.as_str(), span.source)).or_default();
+        let (Some(name), Some(pass)) = (span.name, span.pass) else { continue };
+        let is_in = match last {
+            Some((of, is_in)) if of == pass => is_in,
+            _ => passes.contains(&pass),
+        };
+        last = Some((pass, is_in));
+        if let Some(of_name) = counted.get_mut(usize::from(name)).filter(|_| is_in) {
+            let kept = &mut of_name[span.source as usize];
             kept.spans += 1;
             kept.idle += u64::from(span.work.flops == 0 && span.work.bytes == 0);
+        }
+    }
+    let mut kept: HashMap<_, Kept> = HashMap::new();
+    let names = profile.names.iter().zip(counted);
+    for (name, of_name) in names.filter(|(name, _)| name.kind == NameKind::Brick) {
+        for (source, of) in Source::ALL.into_iter().zip(of_name).filter(|(_, of)| of.spans > 0) {
+            let sum = kept.entry((name.name.as_str(), source)).or_default();
+            sum.spans += of.spans;
+            sum.idle += of.idle;
         }
     }
     kept

@@ -9,6 +9,7 @@
 #[cfg(test)]
 mod tests;
 
+mod groups;
 mod one_pass;
 
 use std::borrow::Cow;
@@ -17,10 +18,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use brickscope_profile::stats::{median_ns, student};
 use brickscope_profile::text::{count, percent, printable};
 use brickscope_profile::{
-    BrickStats, Disturbance, Disturber, Grain, NameKind, Pass, Phase, Profile, Source, Total, Work,
+    BrickStats, Disturbance, Disturber, Grain, NameKind, Pass, Phase, Profile, Source, Total,
 };
 use serde::Serialize;
 
+use self::groups::{Group, OfBrick, grouped};
 pub use self::one_pass::OnePass;
 use crate::passes::{is_of_device, with_bricks};
 
@@ -159,71 +161,24 @@ pub struct Stall {
 /// What was recorded in one pass, brick by brick.
 struct Passes<'p> {
     all: Vec<&'p Pass>,
-    by_serial: HashMap<u32, usize>,
-    /// The own times of spans that do the same.
-    spans: BTreeMap<Group, Vec<u64>>,
-}
-
-/// What does the same: a brick by its name and source, the tokens of the pass, and a number for those that have as much work
-/// in the first such pass. Of a layer's three QkvProjections, Q may be several times as long as K; of whisper's two attentions
-/// one takes a hundred times as long. (In each pass attention has more work than before, so the first one decides.)
-type Group = (u16, u8, u64, u16);
-
-/// The works of a brick's spans in the first pass of as many tokens, and which of them each span has, in order.
-#[derive(Default)]
-struct Alike {
-    pass: Option<usize>,
-    works: Vec<[u64; 2]>,
-    of_span: Vec<u16>,
-}
-
-impl Alike {
-    /// The number of the nth span's work in a pass.
-    fn number(&mut self, pass: usize, nth: usize, work: Work) -> u16 {
-        if *self.pass.get_or_insert(pass) == pass {
-            let work = [work.flops, work.bytes];
-            let at = self.works.iter().position(|of| *of == work).unwrap_or_else(|| {
-                // No layer has as many.
-                if self.works.len() < 64 {
-                    self.works.push(work);
-                }
-                self.works.len() - 1
-            });
-            self.of_span.push(at as u16);
-        }
-        self.of_span.get(nth).copied().unwrap_or(0)
-    }
+    /// The spans of bricks, pass by pass.
+    spans: Vec<OfBrick>,
+    /// What does the same.
+    groups: Vec<Group>,
+    /// The own times of the spans of each group.
+    times: Vec<Vec<u64>>,
 }
 
 impl<'p> Passes<'p> {
     fn of(profile: &'p Profile, phase: Phase) -> Self {
         let in_phase = |pass: &&Pass| pass.phase == phase && !pass.is_left_out;
         let all: Vec<&Pass> = profile.passes.iter().filter(in_phase).collect();
-        let by_serial = all.iter().enumerate().map(|(i, pass)| (pass.serial, i)).collect();
-        let mut passes = Self { all, by_serial, spans: BTreeMap::new() };
-        let mut spans: BTreeMap<Group, Vec<u64>> = BTreeMap::new();
-        passes.each(profile, |_, group, _, own_ns| spans.entry(group).or_default().push(own_ns));
-        passes.spans = spans;
-        passes
-    }
-
-    /// Each span of a brick: its pass, group, index and own time.
-    fn each(&self, profile: &Profile, mut take: impl FnMut(usize, Group, usize, u64)) {
-        let mut seen: HashMap<(usize, u16, u8), usize> = HashMap::new();
-        let mut alike: HashMap<(u16, u8, u64), Alike> = HashMap::new();
-        for (index, span) in profile.spans.iter().enumerate() {
-            if let (Some(name), Some(serial)) = (span.name, span.pass)
-                && let Some(&pass) = self.by_serial.get(&serial)
-                && profile.names.get(usize::from(name)).is_some_and(|n| n.kind == NameKind::Brick)
-            {
-                let (source, tokens) = (span.source as u8, self.all[pass].tokens);
-                let nth = seen.entry((pass, name, source)).or_default();
-                let alike = alike.entry((name, source, tokens)).or_default();
-                let number = alike.number(pass, *nth, span.work);
-                *nth += 1;
-                take(pass, (name, source, tokens, number), index, span.exclusive_ns);
-            }
+        let (spans, groups) = grouped(profile, &all);
+        let mut times = vec![Vec::new(); groups.len()];
+        for of in &spans {
+            times[of.group].push(profile.spans[of.index].exclusive_ns);
         }
+        Self { all, spans, groups, times }
     }
 
     /// What lies outside of all bricks in a pass: the median at each place of it, between two bricks, before the first one and
@@ -232,11 +187,11 @@ impl<'p> Passes<'p> {
     fn between(&self, profile: &Profile) -> Option<Estimate> {
         let mut ends: Vec<(u64, Vec<u64>)> =
             self.all.iter().map(|pass| (pass.start_ns, Vec::new())).collect();
-        let mut spans: Vec<(usize, u64, u64)> = Vec::new();
-        self.each(profile, |pass, _, index, _| {
-            let span = &profile.spans[index];
-            spans.push((pass, span.start_ns, span.start_ns.saturating_add(span.duration_ns)));
-        });
+        let lasted = |of: &OfBrick| {
+            let span = &profile.spans[of.index];
+            (of.pass, span.start_ns, span.start_ns.saturating_add(span.duration_ns))
+        };
+        let mut spans: Vec<(usize, u64, u64)> = self.spans.iter().map(lasted).collect();
         spans.sort_unstable();
         for (pass, start, end) in spans {
             let (covered, gaps) = &mut ends[pass];
@@ -266,9 +221,11 @@ impl<'p> Passes<'p> {
         }))
     }
 
-    fn medians(&self) -> HashMap<Group, u64> {
-        let enough = self.spans.iter().filter(|(_, times)| times.len() >= LEAST_SPANS);
-        enough.filter_map(|(group, times)| Some((*group, median_ns(times.clone())?))).collect()
+    /// That of each group that has enough spans.
+    fn medians(&self) -> Vec<Option<u64>> {
+        let enough = |times: &&Vec<u64>| times.len() >= LEAST_SPANS;
+        let median = |times: &Vec<u64>| Some(times).filter(enough).cloned().and_then(median_ns);
+        self.times.iter().map(median).collect()
     }
 
     /// The median of a field of the passes with as many tokens.
@@ -286,9 +243,10 @@ impl<'p> Passes<'p> {
         let walls = self.median_of(|pass| pass.wall_ns);
         let wall = profile.phase(phase).map_or(0, |total| total.wall_ns) as f64;
         let first = profile.passes.iter().map(|pass| pass.start_ns).min().unwrap_or_default();
+        let of_pass =
+            |tokens: u64| walls.get(&tokens).map_or(u64::MAX, |(_, wall)| wall / STALL_OF_PASS);
         let is_stall = |tokens: u64, ns: u64, median_ns: u64| {
-            let of_pass = walls.get(&tokens).map_or(u64::MAX, |(_, wall)| wall / STALL_OF_PASS);
-            ns > median_ns.saturating_mul(STALL) && ns - median_ns > of_pass
+            ns > median_ns.saturating_mul(STALL) && ns - median_ns > of_pass(tokens)
         };
         let stall = |pass: &Pass, at: u64, ns: u64, median_ns: u64| Stall {
             brick: None,
@@ -302,15 +260,16 @@ impl<'p> Passes<'p> {
             disturbance: pass.disturbance,
         };
         let mut stalls = Vec::new();
-        self.each(profile, |pass, group, index, ns| {
-            let Some(&median_ns) = medians.get(&group) else { return };
-            if is_stall(group.2, ns, median_ns) {
-                let span = &profile.spans[index];
-                let name = profile.names.get(usize::from(group.0)).map(|name| name.name.clone());
-                let stall = stall(self.all[pass], span.start_ns, ns, median_ns);
+        for of in &self.spans {
+            let Some(median_ns) = medians[of.group] else { continue };
+            let (name, _, tokens, _) = self.groups[of.group];
+            let (span, pass) = (&profile.spans[of.index], self.all[of.pass]);
+            if is_stall(tokens, span.exclusive_ns, median_ns) {
+                let name = profile.names.get(usize::from(name)).map(|name| name.name.clone());
+                let stall = stall(pass, span.start_ns, span.exclusive_ns, median_ns);
                 stalls.push(Stall { brick: name, layer: span.layer, ..stall });
             }
-        });
+        }
         let between = self.median_of(|pass| pass.unattributed_ns);
         for pass in &self.all {
             let (n, median_ns) = between.get(&pass.tokens).copied().unwrap_or_default();
@@ -431,15 +390,21 @@ impl Typical {
     }
 
     fn by_passes(&mut self, profile: &Profile, passes: &Passes<'_>, kept: &[bool]) {
+        let mut bricks: Vec<(u16, u8)> = passes.groups.iter().map(|of| (of.0, of.1)).collect();
+        bricks.sort_unstable();
+        bricks.dedup();
+        let brick_of = |of: &Group| bricks.partition_point(|brick| *brick < (of.0, of.1));
+        let of_groups: Vec<usize> = passes.groups.iter().map(brick_of).collect();
         // Only of the passes that have spans of a brick: a file may have many of both.
-        let mut by_brick: BTreeMap<(u16, u8), Vec<(usize, u64)>> = BTreeMap::new();
-        passes.each(profile, |pass, (name, source, ..), _, ns| {
-            let times = by_brick.entry((name, source)).or_default();
+        let mut by_brick: Vec<Vec<(usize, u64)>> = vec![Vec::new(); bricks.len()];
+        for of in &passes.spans {
+            let ns = profile.spans[of.index].exclusive_ns;
+            let times = &mut by_brick[of_groups[of.group]];
             match times.last_mut() {
-                Some((last, sum)) if *last == pass => *sum = sum.saturating_add(ns),
-                _ => times.push((pass, ns)),
+                Some((last, sum)) if *last == of.pass => *sum = sum.saturating_add(ns),
+                _ => times.push((of.pass, ns)),
             }
-        });
+        }
         let of_kept = |times: &[u64]| {
             mean(times.iter().zip(kept).filter(|(_, kept)| **kept).map(|(ns, _)| *ns))
         };
@@ -459,7 +424,7 @@ impl Typical {
             }
             found
         };
-        self.bricks = by_brick.into_iter().filter_map(of_brick).collect();
+        self.bricks = bricks.iter().copied().zip(by_brick).filter_map(of_brick).collect();
     }
 
     fn by_medians(&mut self, profile: &Profile, passes: &Passes<'_>) {
@@ -467,7 +432,10 @@ impl Typical {
         self.passes = passes.all.len() as u64;
         let n = passes.all.len().max(1) as f64;
         let mut by_brick: BTreeMap<(u16, u8), Estimate> = BTreeMap::new();
-        for (&(name, source, ..), times) in &passes.spans {
+        let mut groups: Vec<(Group, &Vec<u64>)> =
+            passes.groups.iter().copied().zip(&passes.times).collect();
+        groups.sort_unstable();
+        for ((name, source, ..), times) in groups {
             let in_a_pass = times.len() as f64 / n;
             let of_group = middle(times.clone());
             let sum = by_brick

@@ -363,13 +363,7 @@ impl Profile {
         is_wanted: impl Fn(&Pass) -> bool,
     ) -> Option<&Pass> {
         let typical = self.median_pass_among(phase, &is_wanted)?;
-        let mut explained: HashMap<u32, u64> = HashMap::new();
-        for span in &self.spans {
-            if let Some(pass) = span.pass {
-                let explained = explained.entry(pass).or_default();
-                *explained = u64::saturating_add(*explained, span.exclusive_ns);
-            }
-        }
+        let explained = self.explained();
         self.passes
             .iter()
             .filter(|pass| pass.phase == phase && !pass.is_left_out && is_wanted(pass))
@@ -378,6 +372,19 @@ impl Profile {
                 let is_other = pass.serial != typical.serial;
                 (pass.attributed_ns == 0, is_other, pass.wall_ns.abs_diff(typical.wall_ns))
             })
+    }
+
+    /// What the spans of each pass took, by its serial. By itself, since what is generic is compiled with the package that calls
+    /// it, and as little optimised.
+    fn explained(&self) -> HashMap<u32, u64> {
+        let mut explained: HashMap<u32, u64> = HashMap::new();
+        for span in &self.spans {
+            if let Some(pass) = span.pass {
+                let explained = explained.entry(pass).or_default();
+                *explained = u64::saturating_add(*explained, span.exclusive_ns);
+            }
+        }
+        explained
     }
 
     /// The serials of passes that were left out of all sums: their spans are still there.
