@@ -2,10 +2,35 @@
 //! what several screens ask of the same passes.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use brickscope_profile::{
     Busy, DeviceProfile, DeviceStream, Disturber, Pass, Phase, PhaseTotal, Profile, Source, Total,
 };
+
+/// What is known of passes, by their serials, asked for span by span. There may be millions, and those of a pass mostly follow
+/// each other: so the last answer is kept.
+pub(crate) struct BySerial<'a, T> {
+    all: &'a HashMap<u32, T>,
+    last: Option<(u32, Option<T>)>,
+}
+
+impl<'a, T: Copy> BySerial<'a, T> {
+    pub(crate) const fn new(all: &'a HashMap<u32, T>) -> Self {
+        Self { all, last: None }
+    }
+
+    pub(crate) fn get(&mut self, serial: u32) -> Option<T> {
+        match self.last {
+            Some((last, found)) if last == serial => found,
+            _ => {
+                let found = self.all.get(&serial).copied();
+                self.last = Some((serial, found));
+                found
+            }
+        }
+    }
+}
 
 /// Whether a profile is of a device by itself, see [`Profile::whole_device`]: its unattributed time is gaps, and its
 /// ceilings are the device's.

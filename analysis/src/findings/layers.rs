@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use brickscope_profile::name::NameIdx;
-use brickscope_profile::{NameKind, Profile, Source};
+use brickscope_profile::{NameKind, Profile, Source, Span};
 
 use super::slow_layer::{LEAST_PASSES, median};
+use crate::passes::BySerial;
 use crate::typical::interval_of_median;
 
 /// Work that differs by more than this part is other work.
@@ -56,10 +57,34 @@ fn is_alike(a: u64, b: u64) -> bool {
 /// What is summed of a brick in a layer.
 #[derive(Default)]
 struct Sums {
-    /// What each pass spent there.
-    takes_ns: HashMap<usize, u64>,
+    /// What passes spent there, and which; each once when all spans were looked at.
+    takes_ns: Vec<(usize, u64)>,
     work: [u64; 2],
     kernels: BTreeMap<NameIdx, u64>,
+}
+
+impl Sums {
+    fn add(&mut self, pass: usize, span: &Span) {
+        match self.takes_ns.last_mut() {
+            Some((last, ns)) if *last == pass => *ns = ns.saturating_add(span.exclusive_ns),
+            _ => self.takes_ns.push((pass, span.exclusive_ns)),
+        }
+        for (sum, more) in self.work.iter_mut().zip([span.work.flops, span.work.bytes]) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
+    /// Passes that ran at once are in turns in a profile.
+    fn join(&mut self) {
+        self.takes_ns.sort_by_key(|of| of.0);
+        self.takes_ns.dedup_by(|next, kept| {
+            let is_same = next.0 == kept.0;
+            if is_same {
+                kept.1 = kept.1.saturating_add(next.1);
+            }
+            is_same
+        });
+    }
 }
 
 /// Each brick's layers, in order, in the passes of these serial numbers; those only that enough passes have.
@@ -69,18 +94,14 @@ pub(super) fn layers(
 ) -> BTreeMap<NameIdx, Vec<Layer>> {
     let kind = |name: NameIdx| profile.names.get(usize::from(name)).map(|of| of.kind);
     let mut sums: BTreeMap<(NameIdx, u16), Sums> = BTreeMap::new();
+    let mut passes = BySerial::new(passes);
     for span in profile.spans.iter().filter(|span| span.source == Source::Host) {
         let (Some(name), Some(layer), Some(pass)) = (span.name, span.layer, span.pass) else {
             continue;
         };
-        let Some(&pass) = passes.get(&pass) else { continue };
+        let Some(pass) = passes.get(pass) else { continue };
         if kind(name) == Some(NameKind::Brick) {
-            let sum = sums.entry((name, layer)).or_default();
-            let takes = sum.takes_ns.entry(pass).or_default();
-            *takes = takes.saturating_add(span.exclusive_ns);
-            for (sum, more) in sum.work.iter_mut().zip([span.work.flops, span.work.bytes]) {
-                *sum = sum.saturating_add(more);
-            }
+            sums.entry((name, layer)).or_default().add(pass, span);
             continue;
         }
         let parent = span.parent.and_then(|parent| profile.spans.get(parent as usize));
@@ -90,6 +111,7 @@ pub(super) fn layers(
             *takes = takes.saturating_add(span.duration_ns);
         }
     }
+    sums.values_mut().for_each(Sums::join);
     sums.retain(|_, of| of.takes_ns.len() >= LEAST_PASSES);
     let mut bricks: BTreeMap<u16, BTreeSet<NameIdx>> = BTreeMap::new();
     for &(name, layer) in sums.keys() {
@@ -104,7 +126,7 @@ pub(super) fn layers(
     }
     let mut all: BTreeMap<NameIdx, Vec<Layer>> = BTreeMap::new();
     for ((name, layer), Sums { takes_ns, work, kernels }) in sums {
-        let mut takes: Vec<u64> = takes_ns.into_values().collect();
+        let mut takes: Vec<u64> = takes_ns.into_iter().map(|of| of.1).collect();
         takes.sort_unstable();
         let longest = kernels.into_iter().max_by_key(|&(of, ns)| (ns, std::cmp::Reverse(of)));
         let kernel = longest.map(|(kernel, _)| kernel);

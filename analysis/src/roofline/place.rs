@@ -1,6 +1,6 @@
 //! Where a brick stands below the roof.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 
 use brickscope_profile::text::printable;
@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use super::limits::{Limits, Work};
 use super::pace::{OwnPace, Paces, Times};
 use super::{AT, MEMORY, MOST, NEAR, SWINGS};
+use crate::passes::BySerial;
 
 /// One brick under the roof.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -284,23 +285,20 @@ impl Kept {
 
 /// The spans of a phase that were kept, by the name and source of their brick.
 pub(super) fn kept_spans(profile: &Profile, phase: Phase) -> HashMap<(&str, Source), Kept> {
-    let passes: HashSet<u32> = profile
+    let passes: HashMap<u32, ()> = profile
         .passes
         .iter()
         .filter(|pass| pass.phase == phase && !pass.is_left_out)
-        .map(|pass| pass.serial)
+        .map(|pass| (pass.serial, ()))
         .collect();
-    // Counted by the number of the name, and looked up where the pass changes: there may be millions of spans.
+    let mut passes = BySerial::new(&passes);
+    // By the number of the name, since there may be millions of spans.
     let mut counted = vec![[Kept::default(); Source::ALL.len()]; profile.names.len()];
-    let mut last: Option<(u32, bool)> = None;
     for span in &profile.spans {
         let (Some(name), Some(pass)) = (span.name, span.pass) else { continue };
-        let is_in = match last {
-            Some((of, is_in)) if of == pass => is_in,
-            _ => passes.contains(&pass),
-        };
-        last = Some((pass, is_in));
-        if let Some(of_name) = counted.get_mut(usize::from(name)).filter(|_| is_in) {
+        if let Some(of_name) = counted.get_mut(usize::from(name))
+            && passes.get(pass).is_some()
+        {
             let kept = &mut of_name[span.source as usize];
             kept.spans += 1;
             kept.idle += u64::from(span.work.flops == 0 && span.work.bytes == 0);

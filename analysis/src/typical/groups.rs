@@ -7,6 +7,8 @@ use std::collections::HashMap;
 
 use brickscope_profile::{NameKind, Pass, Profile, Source, Span, Work};
 
+use crate::passes::BySerial;
+
 /// What does the same: a brick by its name and source, the tokens of the pass, and a number for those that have as much work
 /// in the first such pass. Of a layer's three QkvProjections, Q may be several times as long as K; of whisper's two attentions
 /// one takes a hundred times as long. (In each pass attention has more work than before, so the first one decides.)
@@ -28,18 +30,12 @@ pub(super) struct OfBrick {
 pub(super) fn grouped(profile: &Profile, passes: &[&Pass]) -> (Vec<OfBrick>, Vec<Group>) {
     let by_serial: HashMap<u32, usize> =
         passes.iter().enumerate().map(|(nth, pass)| (pass.serial, nth)).collect();
-    // Spans of a pass follow each other, but where several passes run at once.
-    let mut last: Option<(u32, Option<usize>)> = None;
+    let mut by_serial = BySerial::new(&by_serial);
     let mut spans = Vec::new();
     for (index, span) in profile.spans.iter().enumerate() {
         let (Some(name), Some(serial)) = (span.name, span.pass) else { continue };
-        let pass = match last {
-            Some((of, pass)) if of == serial => pass,
-            _ => by_serial.get(&serial).copied(),
-        };
-        last = Some((serial, pass));
         let name = profile.names.get(usize::from(name));
-        if let Some(pass) = pass
+        if let Some(pass) = by_serial.get(serial)
             && name.is_some_and(|name| name.kind == NameKind::Brick)
         {
             spans.push(OfBrick { pass, group: 0, index });

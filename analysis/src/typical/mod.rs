@@ -291,23 +291,29 @@ impl<'p> Passes<'p> {
     }
 }
 
-/// The mean of some passes, with Student's interval of the means of up to ten batches of consecutive ones: a pass is much as
-/// the one before it, so single ones would seem to say far more than they do. (Batch means: A. M. Law, *Simulation Modeling
-/// and Analysis*, McGraw-Hill, section 9.5.3.)
-fn mean(times: impl Iterator<Item = u64>) -> Estimate {
+/// The mean of `n` passes, of which these took some time: the index of each, in order. With Student's interval of the means of
+/// up to ten batches of consecutive ones: a pass is much as the one before it, so single ones would seem to say far more than
+/// they do. (Batch means: A. M. Law, *Simulation Modeling and Analysis*, McGraw-Hill, section 9.5.3.)
+fn mean(n: usize, times: impl Iterator<Item = (usize, u64)>) -> Estimate {
     const BATCHES: usize = 10;
-    let times: Vec<f64> = times.map(|ns| ns as f64).collect();
-    if times.is_empty() {
+    if n == 0 {
         return Estimate::default();
     }
-    let mean_of = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
-    let mean = mean_of(&times);
-    let batches = times.len().min(BATCHES);
-    let means = (0..batches)
-        .map(|nth| mean_of(&times[nth * times.len() / batches..(nth + 1) * times.len() / batches]));
-    let n = batches as f64;
+    let batches = n.min(BATCHES);
+    let begin = |batch: usize| batch * n / batches;
+    let (mut sum, mut sums, mut batch) = (0.0_f64, [0.0_f64; BATCHES], 0);
+    for (nth, ns) in times {
+        while begin(batch + 1) <= nth {
+            batch += 1;
+        }
+        sum += ns as f64;
+        sums[batch] += ns as f64;
+    }
+    let mean = sum / n as f64;
     let interval_ns = (batches > 1).then(|| {
-        let squares: f64 = means.map(|of| (of - mean).powi(2)).sum();
+        let mean_of = |batch: usize| sums[batch] / (begin(batch + 1) - begin(batch)) as f64;
+        let squares: f64 = (0..batches).map(|batch| (mean_of(batch) - mean).powi(2)).sum();
+        let n = batches as f64;
         let half = student::quantile(0.05, n - 1.0) * (squares / (n - 1.0) / n).sqrt();
         [(mean - half).max(0.0), mean + half]
     });
@@ -405,26 +411,27 @@ impl Typical {
                 _ => times.push((of.pass, ns)),
             }
         }
-        let of_kept = |times: &[u64]| {
-            mean(times.iter().zip(kept).filter(|(_, kept)| **kept).map(|(ns, _)| *ns))
+        // The index of each pass among those that are kept.
+        let mut n = 0;
+        let place = |is_kept: &bool| {
+            let place = is_kept.then_some(n);
+            n += usize::from(*is_kept);
+            place
         };
-        let each = |field: fn(&Pass) -> u64| -> Vec<u64> {
-            passes.all.iter().map(|pass| field(pass)).collect()
+        let places: Vec<Option<usize>> = kept.iter().map(place).collect();
+        let of_kept = |times: &[(usize, u64)]| {
+            mean(n, times.iter().filter_map(|&(pass, ns)| Some((places[pass]?, ns))))
+        };
+        let each = |field: fn(&Pass) -> u64| -> Vec<(usize, u64)> {
+            passes.all.iter().map(|pass| field(pass)).enumerate().collect()
         };
         self.wall = of_kept(&each(|pass| pass.wall_ns));
         self.unattributed = of_kept(&each(|pass| pass.unattributed_ns));
-        let mut in_passes = vec![0_u64; kept.len()];
-        let of_brick = |((name, source), times): ((u16, u8), Vec<(usize, u64)>)| {
-            for &(pass, ns) in &times {
-                in_passes[pass] = in_passes[pass].saturating_add(ns);
-            }
-            let found = brick(profile, name, source, of_kept(&in_passes));
-            for (pass, _) in times {
-                in_passes[pass] = 0;
-            }
-            found
-        };
-        self.bricks = bricks.iter().copied().zip(by_brick).filter_map(of_brick).collect();
+        self.bricks = bricks
+            .iter()
+            .zip(&by_brick)
+            .filter_map(|(&(name, source), times)| brick(profile, name, source, of_kept(times)))
+            .collect();
     }
 
     fn by_medians(&mut self, profile: &Profile, passes: &Passes<'_>) {

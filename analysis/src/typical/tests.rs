@@ -387,6 +387,16 @@ fn time_between_bricks_is_that_of_the_median_at_each_place() {
 }
 
 #[test]
+fn passes_that_lack_a_brick_count_in_its_mean() {
+    let some = [(3, 900), (17, 100), (18, 200)];
+    let mut all = [0_u64; 20];
+    some.iter().for_each(|&(nth, ns)| all[nth] = ns);
+    let of_some = mean(20, some.into_iter());
+    assert_eq!(of_some.ns, 60.0);
+    assert_eq!(of_some, mean(20, all.into_iter().enumerate()));
+}
+
+#[test]
 fn the_interval_of_a_run_whose_passes_are_alike_holds_its_mean() {
     // Each pass is much as the one before it. By single passes 40 of 100 intervals would hold the mean.
     let held = (0..100_u64).filter(|&seed| {
@@ -404,7 +414,7 @@ fn the_interval_of_a_run_whose_passes_are_alike_holds_its_mean() {
             noise = 0.8 * noise + uniform - 6.0;
             (1e6 + 1e4 * noise) as u64
         });
-        let [low, high] = mean(times).interval_ns.expect("many");
+        let [low, high] = mean(300, times.enumerate()).interval_ns.expect("many");
         low < 1e6 && 1e6 < high
     });
     let held = held.count();
