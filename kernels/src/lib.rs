@@ -49,6 +49,7 @@
 //! | `scratch.rs` | buffers that products reuse |
 //! | `saturate/` | the loops behind measured ceilings |
 //! | `simd.rs` | names of brickscope's predecessor |
+//! | `slow.rs` | a slower kernel, planted in builds that nobody publishes |
 //!
 //! # Unsafe code
 //!
@@ -82,6 +83,8 @@ mod saturate;
 mod scratch;
 pub mod silu_mul;
 pub mod simd;
+#[cfg(slow_kernel)]
+mod slow;
 pub mod softmax;
 #[cfg(test)]
 mod tests;

@@ -99,7 +99,7 @@ impl OwnPace {
     }
 
     /// That of several bricks together. `None` of none.
-    pub(super) fn together<'p>(all: impl Iterator<Item = &'p Self>) -> Option<Self> {
+    pub(crate) fn together<'p>(all: impl Iterator<Item = &'p Self>) -> Option<Self> {
         let (mut kernels, mut levels) = (Vec::new(), BTreeSet::new());
         let mut sums: Option<Sums> = None;
         for own in all {

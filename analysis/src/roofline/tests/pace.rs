@@ -10,6 +10,7 @@ use crate::view;
 const BYTES: u64 = 90_000_000;
 const Q4_K: &str = "gemv_q4_k_avx512";
 const Q6_K: &str = "gemv_q6_k_avx512";
+const Q8_0: &str = "gemv_q8_0_avx512";
 
 /// A kernel of one thread that takes so many GB/s in from L1.
 fn pace(kernel: &str, gigabytes: f64) -> KernelPace {
@@ -285,4 +286,65 @@ fn a_finding_says_what_helps_a_kernel_at_its_pace() {
     assert!(text.contains("\nkernel: at least 80 % of what its code reaches"), "{text}");
     assert!(text.contains("\nLmHead: kernel-bound: 12 of 13 GB/s that this code "), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+/// Decode on one thread, of which products in q8_0 take more than a half, at 95 % of what memory gives, or L2. The head is in
+/// q6_k, whose kernel was replaced by one that takes in 4.2 GB/s from L1; that of q8_0 reaches more. All take `times` as long.
+fn with_a_slow_kernel(in_memory: bool, pace_of_others: f64, times: u64) -> Profile {
+    let (head, others, limit) =
+        if in_memory { (BYTES, 1_450_000_000, 50.0) } else { (13_000, 840_000, 200.0) };
+    let took = |bytes: u64, gigabytes: f64| times * nanos(bytes, gigabytes);
+    let mut profile = run(&[
+        ("GateProjection", took(others, 0.95 * limit), weights(others)),
+        ("LmHead", took(head, 4.0), weights(head)),
+    ]);
+    profile.machine = None;
+    profile.run = Some(Run { backend: "avx512".to_owned(), threads: 1, ..Run::default() });
+    let weights = vec![group("ffn_gate", "q8_0", others), group("output", "q6_k", head)];
+    profile.model = Some(Model { weights, ..Model::default() });
+    for (kernel, gigabytes) in [(Q8_0, pace_of_others), (Q6_K, 4.2)] {
+        ran(&mut profile, kernel);
+        measured(&mut profile, pace(kernel, gigabytes));
+    }
+    profile
+}
+
+#[test]
+fn one_kernel_replaced_by_a_slower_one_is_named_with_its_data_in_memory_or_not() {
+    for (in_memory, [fast, faster]) in [(true, [55.0, 90.0]), (false, [210.0, 380.0])] {
+        let found = |pace| Findings::of(&with_a_slow_kernel(in_memory, pace, 1)).found;
+        // The other kernel is so fast that decode as a whole is not at the pace of both.
+        let all = found(faster);
+        let says = "LmHead is kernel-bound: 4.0 of 4.2 GB/s that this code reaches from L1; \
+                    better code helps decode up to 1.";
+        assert_eq!(all[0].rule, "kernel-bound", "{all:?}");
+        assert!(all[0].sentence().starts_with(says), "{}", all[0].sentence());
+        assert!(all[0].gain.is_some_and(|gain| gain.parts()[2] > 0.35), "{:?}", all[0].gain);
+        // What is left is nearly at the machine's limit.
+        assert!(all.iter().all(|of| of.rule != "far-from-the-roof"), "{all:?}");
+        // Here it is.
+        let all = found(fast);
+        assert_eq!(all[0].rule, "kernel-bound", "{all:?}");
+        let sentence = all[0].sentence();
+        assert!(sentence.starts_with("decode is kernel-bound: "), "{sentence}");
+        assert!(sentence.contains(" ×, most in LmHead; "), "{sentence}");
+        let mut evidence = all[0].evidence.iter();
+        assert!(evidence.any(|of| of.text.starts_with("LmHead: 4.0 of 4.2 GB/s ")), "{all:?}");
+    }
+}
+
+#[test]
+fn a_thread_without_a_core_is_not_kernel_bound_however_slow_its_kernel_is() {
+    let is_found = |profile: &Profile| {
+        Findings::of(profile).found.iter().any(|of| of.rule == "kernel-bound")
+    };
+    for (in_memory, pace) in [(true, 90.0), (false, 380.0)] {
+        assert!(is_found(&with_a_slow_kernel(in_memory, pace, 1)));
+        // Two threads shared a core, and nobody looked.
+        assert!(!is_found(&with_a_slow_kernel(in_memory, pace, 2)));
+        // It was seen, and in their turns they were as fast as ever.
+        let mut seen = with_a_slow_kernel(in_memory, pace, 1);
+        seen.phases[0].disturbed = 5;
+        assert!(!is_found(&seen));
+    }
 }
