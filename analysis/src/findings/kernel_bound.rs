@@ -1,5 +1,5 @@
-//! A phase whose own code limits it, or bricks of it whose code limits them: their products take weights in nearly as fast as
-//! their kernels do from a cache.
+//! A phase whose own code limits it, or bricks of it whose code limits them: their products are nearly as fast as their kernels
+//! are with weights in a cache.
 
 use brickscope_profile::Change;
 use brickscope_profile::text::printable;
@@ -50,7 +50,7 @@ fn of_phase(facts: &Facts<'_>, of: &PhaseFacts<'_>, verdict: &Verdict, pace: &Ow
         Some((brick, _)) => format!("{helps}, most in {}", printable(&brick.name)),
         None => helps,
     });
-    let mut finding = finding(facts, of, pace, "products take").because(
+    let mut finding = finding(facts, of, pace, "products", false).because(
         format!("{name} reaches {} of its roof", whole_percent(verdict.of_roof)),
         "the roofline",
     );
@@ -67,11 +67,12 @@ fn of_bricks(facts: &Facts<'_>, of: &PhaseFacts<'_>) -> Option<Finding> {
     let pace = OwnPace::together(at_pace.iter().map(|(_, pace)| *pace))?;
     let names: Vec<String> = at_pace.iter().map(|(brick, _)| printable(&brick.name)).collect();
     let names = names.join(" and ");
-    let (take, are) = if at_pace.len() == 1 { ("takes", "is") } else { ("take", "are") };
-    let mut finding = finding(facts, of, &pace, &format!("{names} {take}"));
-    if at_pace.len() > 1 {
+    let is_one = at_pace.len() == 1;
+    let mut finding = finding(facts, of, &pace, &names, is_one);
+    if !is_one {
         finding = with_each(finding, &at_pace);
     }
+    let are = if is_one { "is" } else { "are" };
     finding.what = format!("{names} {are} kernel-bound: {}", pace.says());
     let wall_ns = of.pass_ns * of.passes;
     let least_ns = wall_ns - pace.above_ns();
@@ -81,26 +82,35 @@ fn of_bricks(facts: &Facts<'_>, of: &PhaseFacts<'_>) -> Option<Finding> {
     Some(advised(facts, of, finding, helps, &pace))
 }
 
-/// With the rates: `take` says what takes weights in.
-fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, pace: &OwnPace, take: &str) -> Finding {
-    let gigabytes = |rate: f64| digits(rate / 1e9);
+/// With the rates: `products` says of which products.
+fn finding(
+    facts: &Facts<'_>,
+    of: &PhaseFacts<'_>,
+    pace: &OwnPace,
+    products: &str,
+    is_one: bool,
+) -> Finding {
+    let (rates, unit) = pace.rates();
+    let [own, reached, lowest] = rates.map(digits);
+    let s = if is_one { "s" } else { "" };
     let kernels: Vec<String> = pace.kernels.iter().map(|name| printable(name)).collect();
     let mut finding = Finding::new(RULE, FindingKind::Slow, Some(of.phase))
         .because(
-            format!("{take} in {} GB/s of weights", gigabytes(pace.bytes_per_second)),
+            match pace.is_of_several() {
+                true => format!("{products} compute{s} {own} {unit}"),
+                false => format!("{products} take{s} in {own} {unit} of weights"),
+            },
             of.totals("total_ns and data"),
         )
         .because(
             format!(
-                "with weights in {}, {} reached {} GB/s, and {} at least",
+                "with weights in {}, {} reached {reached} {unit}, and {lowest} at least",
                 printable(&pace.level),
-                kernels.join(" and "),
-                gigabytes(pace.pace_per_second),
-                gigabytes(pace.lowest_per_second)
+                kernels.join(" and ")
             ),
             format!("{}, paces and spreads", of.ceilings()),
         );
-    "with the same kernel, weights that a cache holds are taken in faster"
+    "with the same kernel, products of weights that a cache holds are faster"
         .clone_into(&mut finding.refuted_if);
     finding.test = facts.flags.is_ours.then(|| "brickscope show RUN --as roofline".to_owned());
     // Whoever runs a model writes no kernels, so it comes after what a flag brings.

@@ -157,8 +157,9 @@ fn cause(facts: &Facts<'_>, of: &PhaseFacts<'_>, reach: Reach) -> String {
     if facts.threads() < 2
         && let Some(pace) = of.verdict.as_ref().and_then(|verdict| verdict.pace.as_ref())
     {
+        let take = if pace.is_of_several() { "compute" } else { "take in" };
         return format!(
-            "likely latency, or something else had the core: its products take in {}",
+            "likely latency, or something else had the core: its products {take} {}",
             pace.says()
         );
     }

@@ -348,3 +348,63 @@ fn a_thread_without_a_core_is_not_kernel_bound_however_slow_its_kernel_is() {
         assert!(!is_found(&seen));
     }
 }
+
+/// Ten passes of a prompt with so many tokens each, whose product computes so many GFLOP/s. With weights in L2, its kernel
+/// reaches 120 with 128 tokens; the peak is 200.
+fn prompt(tokens: u64, gigaflops: f64) -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let work = Work { flops: 2 * BYTES * tokens, ..weights(BYTES) };
+    for _ in 0..10 {
+        let pass = profiler.begin_pass(Phase::Prefill);
+        let timer = profiler.start("GateProjection");
+        hand.advance((work.flops as f64 / gigaflops) as u64);
+        profiler.stop_brick_with(timer, work);
+        profiler.end_pass(pass, tokens, 0);
+    }
+    let mut profile = profiler.profile();
+    profile.ceilings = Some(ceilings());
+    profile.machine = None;
+    profile.run = Some(Run { backend: "avx512".to_owned(), threads: 1, ..Run::default() });
+    let weights = vec![group("ffn_gate", "q8_0", BYTES)];
+    profile.model = Some(Model { weights, ..Model::default() });
+    let kernel = "gemm_q8_0_avx512";
+    ran(&mut profile, kernel);
+    // Two operations for each weight, which is a byte here, and token.
+    let of_one = pace(kernel, 120.0 / 2.0 / 128.0);
+    measured(&mut profile, KernelPace { tokens: Some(128), level: "L2".to_owned(), ..of_one });
+    profile
+}
+
+#[test]
+fn kernels_of_a_prompt_have_a_pace_too() {
+    let of = |profile: &Profile| Roofline::of(profile, Phase::Prefill).expect("ceilings");
+    let reach = |profile: &Profile| of(profile).verdict().expect("work was stated").reach;
+    // Of passes with more tokens than it was measured with, and with fewer.
+    for tokens in [512, 100] {
+        let profile = prompt(tokens, 110.0);
+        let verdict = of(&profile).verdict().expect("work was stated");
+        assert_eq!((verdict.reach, verdict.bound), (Reach::Kernel, Bound::Compute));
+        let says = "kernel-bound: 110 of 120 GFLOP/s that this code reaches from L2";
+        assert_eq!(verdict.says(), says);
+        let found = Findings::of(&profile).found;
+        let finding = found.iter().find(|of| of.rule == "kernel-bound").expect("it is");
+        let helps = format!("prefill is {says}; better code helps up to 1.8 ×; ");
+        assert!(finding.sentence().starts_with(&helps), "{}", finding.sentence());
+        assert_eq!(finding.evidence[0].text, "products compute 110 GFLOP/s");
+        assert!(finding.evidence[1].text.contains("gemm_q8_0_avx512 reached 120 GFLOP/s"));
+    }
+    // At the machine's limit, and far from both.
+    assert_eq!(reach(&prompt(512, 190.0)), Reach::At);
+    assert_eq!(reach(&prompt(512, 60.0)), Reach::Far);
+    // So few tokens are multiplied slower.
+    let few = prompt(64, 110.0);
+    assert_eq!(reach(&few), Reach::Far);
+    let why = of(&few).pace_absent.expect("a reason").reason;
+    assert!(why.starts_with("The pace of its kernels was measured with 128 tokens"), "{why}");
+    // A file of an earlier version.
+    let mut earlier = prompt(512, 110.0);
+    earlier.ceilings.as_mut().expect("ceilings").paces.clear();
+    assert_eq!((reach(&earlier), of(&earlier).pace_absent), (Reach::Far, None));
+}
