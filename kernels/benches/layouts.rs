@@ -144,9 +144,8 @@ fn gemv(kernels: Kernels, kind: QuantType, shape: [usize; 2], matrices: usize, r
     let both = Both::new(kind, shape, matrices);
     let (x, mut y) = (numbers(cols), vec![0.0; rows]);
     let interleaved = |y: &mut [f32], is_prefetched: bool| {
-        prefetch(Some(is_prefetched));
+        prefetch(is_prefetched);
         both.interleaved().for_each(|w| kernels.gemv(y, w, black_box(&x)));
-        prefetch(None);
     };
     let rates = in_turns(
         rounds,
@@ -165,9 +164,8 @@ fn gemv(kernels: Kernels, kind: QuantType, shape: [usize; 2], matrices: usize, r
     println!("gemv {kind} {rows}x{cols}, {place}, GB/s: {}", shown(&rates));
 }
 
-/// Whether products of interleaved rows prefetch from now on; `None` as is best for the processor. Other kernels than those
-/// for AVX-512 never do.
-fn prefetch(are: Option<bool>) {
+/// Whether products of one token with interleaved rows prefetch from now on. Other kernels than those for AVX-512 never do.
+fn prefetch(are: bool) {
     #[cfg(target_arch = "x86_64")]
     brickscope_kernels::prefetch_interleaved(are);
     #[cfg(not(target_arch = "x86_64"))]

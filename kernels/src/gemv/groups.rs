@@ -23,22 +23,17 @@ pub(crate) fn are_prefetched() -> bool {
     match PREFETCHED.load(Ordering::Relaxed) {
         UNKNOWN => {
             let are = is_intel();
-            prefetch_interleaved(Some(are));
+            prefetch_interleaved(are);
             are
         }
         of => of == ON,
     }
 }
 
-/// Lets all loops over interleaved rows prefetch, or none of them, or (`None`) as is best for the processor: so that a
-/// benchmark can run both in turns. Results have the same bits.
-pub fn prefetch_interleaved(are: Option<bool>) {
-    let of = match are {
-        None => UNKNOWN,
-        Some(false) => OFF,
-        Some(true) => ON,
-    };
-    PREFETCHED.store(of, Ordering::Relaxed);
+/// Lets all loops over interleaved rows prefetch, or none of them, so that a benchmark can run both in turns. Results have the
+/// same bits.
+pub fn prefetch_interleaved(are: bool) {
+    PREFETCHED.store(if are { ON } else { OFF }, Ordering::Relaxed);
 }
 
 /// Keeps the compiler from reordering loads across this point: it doesn't know that prefetchers lose their stream
