@@ -1,5 +1,8 @@
-//! Rows in file order against interleaved rows: products of the best kernels in turns, on one thread, with a loop that
-//! only reads in between.
+//! Rows in file order against interleaved rows, these without and with prefetching: products of the best kernels in turns,
+//! on one thread, with a loop that only reads in between.
+//!
+//! Engines prefetch where Intel made the processor. If yours is another one with AVX-512, such as a Zen 5, and its third
+//! figures of `gemv` from memory are higher than the second ones, please open an issue with what this prints.
 //!
 //! `cargo bench -p brickscope-kernels --bench layouts -- q6_k q8_0` measures only these types. Weights are in huge pages,
 //! as in engines, where Linux provides them on request.
@@ -25,7 +28,8 @@ fn main() {
     let names = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
     let names: Vec<String> = names.collect();
     let kernels = Kernels::best();
-    println!("{}: best and median of each, by row | interleaved | read", kernels.backend());
+    let backend = kernels.backend();
+    println!("{backend}: best and median of each, by row | interleaved | prefetched, too | read");
     for kind in QuantType::ALL.into_iter().filter(|kind| can_be_interleaved(*kind)) {
         if !names.is_empty() && !names.contains(&kind.to_string()) {
             continue;
@@ -139,12 +143,17 @@ fn gemv(kernels: Kernels, kind: QuantType, shape: [usize; 2], matrices: usize, r
     let [rows, cols] = shape;
     let both = Both::new(kind, shape, matrices);
     let (x, mut y) = (numbers(cols), vec![0.0; rows]);
+    let interleaved = |y: &mut [f32], is_prefetched: bool| {
+        prefetch(is_prefetched);
+        both.interleaved().for_each(|w| kernels.gemv(y, w, black_box(&x)));
+    };
     let rates = in_turns(
         rounds,
         both.by_row.all().len() as f64 / 1e9,
         [
             &mut |y: &mut [f32]| both.by_row().for_each(|w| kernels.gemv(y, w, black_box(&x))),
-            &mut |y: &mut [f32]| both.interleaved().for_each(|w| kernels.gemv(y, w, black_box(&x))),
+            &mut |y: &mut [f32]| interleaved(y, false),
+            &mut |y: &mut [f32]| interleaved(y, true),
             &mut |_: &mut [f32]| {
                 black_box(kernels.read_streams(black_box(both.by_row.words()), 1));
             },
@@ -153,6 +162,14 @@ fn gemv(kernels: Kernels, kind: QuantType, shape: [usize; 2], matrices: usize, r
     );
     let place = if matrices == 1 { "in cache" } else { "from memory" };
     println!("gemv {kind} {rows}x{cols}, {place}, GB/s: {}", shown(&rates));
+}
+
+/// Whether products of one token with interleaved rows prefetch from now on. Other kernels than those for AVX-512 never do.
+fn prefetch(are: bool) {
+    #[cfg(target_arch = "x86_64")]
+    brickscope_kernels::prefetch_interleaved(are);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = are;
 }
 
 fn gemm(kernels: Kernels, kind: QuantType, n: usize, rounds: usize) {

@@ -259,6 +259,14 @@ impl Kernels {
     }
 
     pub(crate) fn gemv_vector(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: Vector) {
+        #[cfg(slow_kernel)]
+        self.gemv_slowed(out, w, rows, x);
+        #[cfg(not(slow_kernel))]
+        self.gemv_as_written(out, w, rows, x);
+    }
+
+    #[inline]
+    pub(crate) fn gemv_as_written(self, out: &mut [f32], w: Matrix, rows: Range<usize>, x: Vector) {
         match x {
             Vector::Floats(x) => dispatch!(self, gemv / avx512, gemv_rows, out, w, rows, x),
             #[cfg(target_arch = "x86_64")]

@@ -49,6 +49,7 @@
 //! | `scratch.rs` | buffers that products reuse |
 //! | `saturate/` | the loops behind measured ceilings |
 //! | `simd.rs` | names of brickscope's predecessor |
+//! | `slow.rs` | a slower kernel, planted in builds that nobody publishes |
 //!
 //! # Unsafe code
 //!
@@ -82,12 +83,17 @@ mod saturate;
 mod scratch;
 pub mod silu_mul;
 pub mod simd;
+#[cfg(slow_kernel)]
+mod slow;
 pub mod softmax;
 #[cfg(test)]
 mod tests;
 mod tiles;
 
 pub use backend::{Backend, UnknownBackend, UnsupportedBackend, detect_backend};
+#[cfg(target_arch = "x86_64")]
+#[doc(hidden)]
+pub use gemv::groups::prefetch_interleaved;
 pub use inputs::Inputs;
 pub use interleave::{GROUP_ROWS, can_be_interleaved, interleave};
 pub use kernels::Kernels;

@@ -46,12 +46,23 @@ impl Kernels {
     ///
     /// If a length differs.
     pub fn gemm(self, out: &mut [f32], w: Matrix, x: &[f32], n: usize) {
+        self.gemm_inputs(out, w, &mut Inputs::new(x, n));
+    }
+
+    /// [`gemm`](Self::gemm) of inputs that are multiplied with other matrices, too: what the kernels prepare from them is
+    /// prepared once. The result has the same bits.
+    ///
+    /// # Panics
+    ///
+    /// If a length differs.
+    pub fn gemm_inputs(self, out: &mut [f32], w: Matrix, x: &mut Inputs<'_>) {
+        let n = x.n();
         if n == 1 {
-            return self.gemv(out, w, x);
+            return self.gemv_inputs(out, w, x);
         }
         let mut out = Columns::new(out, n, w.rows());
-        gemm::check_tokens(&w, x.len(), n);
-        self.gemm_columns(&mut out, w, Inputs::new(x, n).tokens(self, None, w.kind()), n);
+        gemm::check_tokens(&w, x.x().len(), n);
+        self.gemm_columns(&mut out, w, x.tokens(self, None, w.kind()), n);
     }
 
     /// [`gemm`](Self::gemm) on all threads of `pool`. The result has the same bits on any number of threads.
@@ -104,6 +115,15 @@ mod tests {
                 for _ in 0..2 {
                     let mut out = vec![0.0; rows];
                     kernels.gemv_inputs(&mut out, w, &mut inputs);
+                    assert_eq!(out, expected, "{kind} on {}", kernels.backend());
+                }
+                let tokens = x.repeat(3);
+                let mut expected = vec![0.0; 3 * rows];
+                kernels.gemm(&mut expected, w, &tokens, 3);
+                let mut inputs = Inputs::new(&tokens, 3);
+                for _ in 0..2 {
+                    let mut out = vec![0.0; 3 * rows];
+                    kernels.gemm_inputs(&mut out, w, &mut inputs);
                     assert_eq!(out, expected, "{kind} on {}", kernels.backend());
                 }
             }

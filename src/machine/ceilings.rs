@@ -151,7 +151,7 @@ fn has_paces(threads: NonZeroUsize, most: NonZeroUsize) -> bool {
 }
 
 /// Measures everything on 1, 2, 4, … and `most` threads, calling `step` after each rate. Takes
-/// some two seconds for each number of threads, one more for kernels on one thread and on all, and
+/// some two seconds for each number of threads, some more for kernels on one thread and on all, and
 /// memory as [`measure_ceilings`].
 ///
 /// # Errors

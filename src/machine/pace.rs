@@ -1,4 +1,4 @@
-//! The pace of our own kernels: how fast they take in weights that lie near the core.
+//! The pace of our own kernels: how fast they multiply by weights that lie near the core, one token or several.
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -18,10 +18,16 @@ const FARTHEST: u32 = 2;
 const COLUMNS: [usize; 4] = [2048, 1024, 512, 256];
 /// The fewest rows that are multiplied at once.
 const LEAST_ROWS: usize = 4;
+/// Several tokens: as many as long prompts' kernels need to be about as fast as with more.
+const TOKENS: usize = 128;
+/// The rows that several tokens are multiplied with: as many as kernels finish before the next ones.
+const ROWS_OF_TOKENS: usize = 128;
 /// More weights in a cache would only take longer.
 const MOST_BYTES: u64 = 256 << 10;
 /// The bytes in the nearest cache that a column's activation takes: as a float, and rounded.
 const BYTES_PER_COLUMN: u64 = 8;
+/// The same of each of several tokens: by then it was rounded, or is a float.
+const BYTES_PER_TOKEN: u64 = 4;
 /// One run of a kernel takes at least as long: waking the threads takes some microseconds.
 const RUN_NANOS: u64 = 200_000;
 /// No product is so fast that more are needed for that.
@@ -31,9 +37,10 @@ const EACH_NANOS: u64 = 3_000_000;
 /// If no two of so many readings agree, there is no pace.
 const MOST_TRIES: usize = 6;
 
-/// How fast the threads of `pool` take weights in with the kernel that multiplies one vector, for each of these types: rows
-/// as in a file and, where `kernels` read them faster, interleaved; in L1 and in L2. What can't be measured, or where no
-/// two readings [agree](Ceilings::AGREE), has its reason. Takes some 10 ms for each.
+/// How fast the threads of `pool` take weights in with the kernels that multiply one vector, and 128, for each of these types:
+/// rows as in a file and, where `kernels` read them faster, interleaved; for one vector in L1 and in L2, for several, which
+/// fill L1 themselves, in L2. What can't be measured, or where no two readings [agree](Ceilings::AGREE), has its reason. Takes
+/// some 10 ms for each.
 #[must_use]
 pub fn measure_paces(kernels: Kernels, pool: &ThreadPool, types: &[QuantType]) -> Vec<KernelPace> {
     paces_in(kernels, pool, types, &caches())
@@ -50,28 +57,58 @@ fn paces_in(
     for &kind in types {
         let layouts: &[bool] = if kernels.interleaves(kind) { &[false, true] } else { &[false] };
         for &is_interleaved in layouts {
-            let pace = |level: String, rate: Result<Pace, Absent>| KernelPace {
-                kernel: kernels.matmul_name(kind, 1).to_owned(),
-                is_interleaved,
-                level,
-                threads: pool.threads() as u32,
-                working_set: rate.as_ref().ok().map(|rate| rate.working_set),
-                bytes_per_second: rate.as_ref().ok().map(|rate| rate.per_second),
-                absent: rate.err(),
-            };
-            let near = || caches.iter().filter(|cache| cache.level <= FARTHEST);
-            if near().next().is_none() {
-                let reason = "not measured: the system doesn't say how large L1 and L2 are";
-                paces.push(pace("L1".to_owned(), Err(Absent { reason: reason.to_owned() })));
-            }
-            for cache in near() {
-                let inner = caches.iter().rfind(|inner| inner.level < cache.level);
-                let rate = in_cache(kernels, &pool, (kind, is_interleaved), cache, inner);
-                paces.push(pace(cache.name(), rate));
+            for tokens in [1, TOKENS] {
+                let product = Product { kind, is_interleaved, tokens };
+                paces.extend(paces_of(product, kernels, &pool, caches));
             }
         }
     }
     paces
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+struct Product {
+    kind: QuantType,
+    is_interleaved: bool,
+    tokens: usize,
+}
+
+impl Product {
+    fn is_of_several(self) -> bool {
+        self.tokens > 1
+    }
+}
+
+fn paces_of(
+    product: Product,
+    kernels: Kernels,
+    pool: &ThreadPool,
+    caches: &[CacheLevel],
+) -> Vec<KernelPace> {
+    let Product { kind, is_interleaved, tokens } = product;
+    let pace = |level: String, rate: Result<Pace, Absent>| KernelPace {
+        kernel: kernels.matmul_name(kind, tokens).to_owned(),
+        is_interleaved,
+        tokens: product.is_of_several().then_some(tokens as u32),
+        level,
+        threads: pool.threads() as u32,
+        working_set: rate.as_ref().ok().map(|rate| rate.working_set),
+        bytes_per_second: rate.as_ref().ok().map(|rate| rate.per_second),
+        absent: rate.err(),
+    };
+    let near: Vec<&CacheLevel> = caches.iter().filter(|of| of.level <= FARTHEST).collect();
+    let Some(last) = near.len().checked_sub(1) else {
+        let level = if product.is_of_several() { "L2" } else { "L1" };
+        let reason = "not measured: the system doesn't say how large L1 and L2 are".to_owned();
+        return vec![pace(level.to_owned(), Err(Absent { reason }))];
+    };
+    let used = if product.is_of_several() { &near[last..] } else { &near[..] };
+    let paces = used.iter().map(|cache| {
+        let inner = caches.iter().rfind(|inner| inner.level < cache.level);
+        pace(cache.name(), in_cache(product, kernels, pool, cache, inner))
+    });
+    paces.collect()
 }
 
 /// A kernel's rate.
@@ -83,12 +120,13 @@ struct Pace {
 
 /// With the weights in a cache, of which they and their activations fill a half at most.
 fn in_cache(
+    product: Product,
     kernels: Kernels,
     pool: &ThreadPool,
-    (kind, is_interleaved): (QuantType, bool),
     cache: &CacheLevel,
     inner: Option<&CacheLevel>,
 ) -> Result<Pace, Absent> {
+    let Product { kind, is_interleaved, tokens } = product;
     let threads = pool.threads() as u32;
     let room = part_of(cache.bytes_per_thread(threads));
     let held = inner.map_or(0, |inner| inner.bytes_per_thread(threads));
@@ -99,27 +137,31 @@ fn in_cache(
             room >> 10
         ),
     };
-    // Most of the weights must fit into no cache nearer to the core.
-    let room = room.min(MOST_BYTES.max(held.saturating_mul(2)));
-    if room < held.saturating_mul(2) {
+    // Most of the weights must fit into no cache nearer to the core, unless they are used for several tokens: then they come
+    // from there seldom.
+    let least = if product.is_of_several() { 0 } else { held.saturating_mul(2) };
+    let room = if product.is_of_several() { room } else { room.min(MOST_BYTES.max(least)) };
+    if room < least {
         return Err(too_small("next to the cache before it"));
     }
-    let least_rows = if is_interleaved { GROUP_ROWS } else { LEAST_ROWS };
+    let (least_rows, most_rows, per_column) = match (product.is_of_several(), is_interleaved) {
+        (true, _) => (ROWS_OF_TOKENS, ROWS_OF_TOKENS, BYTES_PER_TOKEN * tokens as u64),
+        (false, true) => (GROUP_ROWS, usize::MAX, BYTES_PER_COLUMN),
+        (false, false) => (LEAST_ROWS, usize::MAX, BYTES_PER_COLUMN),
+    };
     let fit = COLUMNS.into_iter().find_map(|cols| {
-        let row = kind.matrix_bytes(1, cols as u64)? + size_of::<f32>() as u64;
-        let rows = room.checked_sub(BYTES_PER_COLUMN * cols as u64)? / row;
+        let row = kind.matrix_bytes(1, cols as u64)? + (size_of::<f32>() * tokens) as u64;
+        let rows = room.checked_sub(per_column * cols as u64)? / row;
         let rows = usize::try_from(rows).ok()? / least_rows * least_rows;
-        (rows > 0).then_some((rows, cols))
+        (rows > 0).then_some((rows.min(most_rows), cols))
     });
     let (rows, cols) = fit.ok_or_else(|| too_small("for some rows and their activations"))?;
-    let weights = Weights::new(kind, is_interleaved, rows, cols);
-    weights.pace(kernels, pool)
+    Weights::new(product, rows, cols).pace(kernels, pool)
 }
 
 /// The bytes of a matrix, with room to begin them at a cache line.
 struct Weights {
-    kind: QuantType,
-    is_interleaved: bool,
+    product: Product,
     rows: usize,
     cols: usize,
     bytes: Vec<u8>,
@@ -137,7 +179,8 @@ struct Own {
 
 impl Weights {
     /// Rows that are all alike: the time doesn't depend on what they hold.
-    fn new(kind: QuantType, is_interleaved: bool, rows: usize, cols: usize) -> Self {
+    fn new(product: Product, rows: usize, cols: usize) -> Self {
+        let Product { kind, is_interleaved, .. } = product;
         let numbers = numbers(cols);
         let mut row = Vec::new();
         match kind {
@@ -151,7 +194,7 @@ impl Weights {
             interleave(kind, cols, &mut bytes);
         }
         bytes.extend_from_slice(tail);
-        Self { kind, is_interleaved, rows, cols, bytes }
+        Self { product, rows, cols, bytes }
     }
 
     /// A copy for the calling thread.
@@ -160,23 +203,24 @@ impl Weights {
         let start = bytes.as_ptr().align_offset(LINE).min(LINE);
         bytes.resize(start, 0);
         bytes.extend_from_slice(&self.bytes);
-        Own { bytes, start, out: vec![0.0; self.rows] }
+        Own { bytes, start, out: vec![0.0; self.rows * self.product.tokens] }
     }
 
     /// The rate at which all threads multiply them, each its own copy.
     fn pace(&self, kernels: Kernels, pool: &ThreadPool) -> Result<Pace, Absent> {
         let own: Vec<Mutex<Option<Own>>> = (0..pool.threads()).map(|_| Mutex::default()).collect();
         pool.run(&|thread| *lock(&own[thread]) = Some(self.own()));
-        let x = numbers(self.cols);
+        let tokens = self.product.tokens;
+        let x = numbers(self.cols * tokens);
         let run = |times: u64| {
             pool.run(&|thread| {
                 let mut own = lock(&own[thread]);
                 let Some(Own { bytes, start, out }) = own.as_mut() else { return };
                 let Ok(w) = self.matrix(&bytes[*start..]) else { return };
                 // The matrices of a layer share what is prepared of their input.
-                let mut inputs = Inputs::new(&x, 1);
+                let mut inputs = Inputs::new(&x, tokens);
                 for _ in 0..times {
-                    kernels.gemv_inputs(black_box(&mut out[..]), black_box(w), &mut inputs);
+                    kernels.gemm_inputs(black_box(&mut out[..]), black_box(w), &mut inputs);
                 }
             });
         };
@@ -198,8 +242,8 @@ impl Weights {
     }
 
     fn matrix<'b>(&self, bytes: &'b [u8]) -> Result<Matrix<'b>, MatrixError> {
-        let Self { kind, rows, cols, .. } = *self;
-        match self.is_interleaved {
+        let Self { product: Product { kind, is_interleaved, .. }, rows, cols, .. } = *self;
+        match is_interleaved {
             true => Matrix::interleaved(kind, rows, cols, bytes),
             false => Matrix::new(kind, rows, cols, bytes),
         }
@@ -264,9 +308,12 @@ mod tests {
         let types = [QuantType::Q8_0, QuantType::I2_S];
         let paces = paces_in(kernels, &pool, &types, &caches());
         let layouts = types.map(|kind| if kernels.interleaves(kind) { 2 } else { 1 });
-        assert_eq!(paces.len(), 2 * layouts.iter().sum::<usize>());
+        // Of one token in L1 and in L2, of several in L2.
+        assert_eq!(paces.len(), 3 * layouts.iter().sum::<usize>());
         for of in &paces {
-            assert!(of.kernel.starts_with("gemv_") && of.threads == 1, "{of:?}");
+            let operation = if of.tokens.is_some() { "gemm_" } else { "gemv_" };
+            assert!(of.kernel.starts_with(operation) && of.threads == 1, "{of:?}");
+            assert!(of.tokens.is_none() || of.level == "L2", "{of:?}");
             match (of.bytes_per_second, &of.absent) {
                 (Some(rate), None) => {
                     assert!(Ceilings::is_rate(rate), "{of:?}");
@@ -291,10 +338,13 @@ mod tests {
             [(&[][..], "how large"), (&[far][..], "how large"), (&[small][..], "too small")]
         {
             let paces = paces_in(kernels, &pool, &[QuantType::F32], caches);
-            let [of] = &paces[..] else { panic!("{paces:?}") };
+            let [of, of_several] = &paces[..] else { panic!("{paces:?}") };
             assert_eq!(of.name(), "gemv_f32_scalar from L1");
-            assert_eq!(of.bytes_per_second, None);
-            assert!(of.absent.as_ref().is_some_and(|of| of.reason.contains(why)), "{of:?}");
+            assert!(of_several.name().starts_with("gemm_f32_scalar of 128 tokens from L"));
+            for of in [of, of_several] {
+                assert_eq!(of.bytes_per_second, None);
+                assert!(of.absent.as_ref().is_some_and(|of| of.reason.contains(why)), "{of:?}");
+            }
         }
     }
 }

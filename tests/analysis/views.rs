@@ -298,10 +298,17 @@ fn kernels_are_a_table_with_each_reason_once(mut survey: Survey) {
         survey.paces.push(pace(&format!("gemv_{format}_avx2"), "L2", None));
         survey.paces.push(pace(&format!("gemv_{format}_scalar"), "L1", Some(1.0e9)));
     }
+    let of_tokens = pace("gemm_q4_k_avx2", "L2", Some(1.5e9));
+    survey.paces.push(KernelPace { tokens: Some(128), ..of_tokens });
     let text = brickscope_analysis::view::machine(&survey);
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    let row = "gemv_q4_k_avx2                              1        26.0           -";
-    assert!(text.lines().any(|line| line == row), "{text}");
+    for row in [
+        "gemv_q4_k_avx2                              1        26.0           -",
+        "gemm_q4_k_avx2                              1           -        1.50",
+        "- gemm kernels: the weights are multiplied with 128 tokens at once",
+    ] {
+        assert!(text.lines().any(|line| line == row), "{row}: {text}");
+    }
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let why = "- gemv_f32_avx2 from L2, 1 thread; gemv_q4_k_avx2 from L2, 1 thread; gemv_q6_k_avx2 from L2, 1 thread; \
                and 1 more: not measured: why";

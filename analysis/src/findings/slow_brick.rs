@@ -5,6 +5,7 @@ use brickscope_profile::run::Format;
 use brickscope_profile::text::printable;
 
 use super::facts::{Facts, PhaseFacts};
+use super::kernel_bound;
 use super::long_context::{self, READ_THE_CACHE};
 use super::{Finding, FindingKind, Findings, Gain};
 use crate::roofline::{Bound, Reach, RooflineBrick};
@@ -50,10 +51,15 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             .found
             .iter()
             .any(|found| found.rule == long_context::RULE && found.phase == Some(of.phase));
+        // And so have bricks that their kernels limit.
+        let at_pace = kernel_bound::bricks(of);
+        let is_at_pace =
+            |brick: &&RooflineBrick| at_pace.iter().any(|(other, _)| other.name == brick.name);
         let bricks: Vec<&RooflineBrick> = roofline
             .bricks
             .iter()
             .filter(|brick| !is_long || !READ_THE_CACHE.contains(&brick.name.as_str()))
+            .filter(|brick| !is_at_pace(brick))
             .collect();
         let by_gain =
             |a: &&&RooflineBrick, b: &&&RooflineBrick| above_ns(a).total_cmp(&above_ns(b));
@@ -61,8 +67,9 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             continue;
         };
         let above = above_ns(most) / of.passes;
-        // Of a phase that is near its roof, a little is nothing to look at.
-        if verdict.reach == Reach::Near && above < NOTHING * of.pass_ns {
+        // Of a phase that is near its roof, or whose kernels are found to be slow, a little is nothing to look at.
+        let is_explained = verdict.reach == Reach::Near || !at_pace.is_empty();
+        if is_explained && above < NOTHING * of.pass_ns {
             continue;
         }
         let name = printable(&most.name);
@@ -150,8 +157,9 @@ fn cause(facts: &Facts<'_>, of: &PhaseFacts<'_>, reach: Reach) -> String {
     if facts.threads() < 2
         && let Some(pace) = of.verdict.as_ref().and_then(|verdict| verdict.pace.as_ref())
     {
+        let take = if pace.is_of_several() { "compute" } else { "take in" };
         return format!(
-            "likely latency, or something else had the core: its products take in {}",
+            "likely latency, or something else had the core: its products {take} {}",
             pace.says()
         );
     }

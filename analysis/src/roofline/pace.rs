@@ -28,6 +28,10 @@ const TENSORS: [(BrickId, &[&str]); 6] = [
 const HEAD: &str = "output";
 const EMBEDDING: &str = "token_embd";
 
+/// A pace that was measured with so many times the tokens of a pass, or more, says nothing of it: decoding the weights takes a
+/// larger part of the time.
+const FEWER: f64 = 2.0;
+
 /// If more than one pass in so many was disturbed, threads had no core, and a pace says nothing of their rate.
 const DISTURBED: u64 = 10;
 
@@ -57,6 +61,7 @@ pub struct OwnPace {
 struct Sums {
     /// The bytes of weights.
     bytes: f64,
+    flops: f64,
     took: f64,
     /// What it takes at the kernels' pace, as it is stated and as low as it was.
     at_pace: f64,
@@ -66,6 +71,8 @@ struct Sums {
     slow_least: f64,
     /// Whether each pace was measured around the run, and nobody disturbed it.
     is_sure: bool,
+    /// Whether they multiplied several tokens at once.
+    is_of_several: bool,
 }
 
 /// What a brick took, and its least times by the machine's limits, in seconds.
@@ -99,7 +106,7 @@ impl OwnPace {
     }
 
     /// That of several bricks together. `None` of none.
-    pub(super) fn together<'p>(all: impl Iterator<Item = &'p Self>) -> Option<Self> {
+    pub(crate) fn together<'p>(all: impl Iterator<Item = &'p Self>) -> Option<Self> {
         let (mut kernels, mut levels) = (Vec::new(), BTreeSet::new());
         let mut sums: Option<Sums> = None;
         for own in all {
@@ -134,17 +141,33 @@ impl OwnPace {
             && took.min(at_pace) > SWINGS * slow_least
     }
 
+    /// What was reached, what the code reaches, and the lowest of that, in thousands of millions, with their unit: bytes of
+    /// weights or, where each is used for several tokens, what is computed with them.
+    pub(crate) fn rates(&self) -> ([f64; 3], &'static str) {
+        let Sums { flops, took, at_pace, at_lowest, .. } = self.sums;
+        if self.is_of_several() {
+            return ([took, at_pace, at_lowest].map(|seconds| flops / seconds / 1e9), "GFLOP/s");
+        }
+        let rates = [self.bytes_per_second, self.pace_per_second, self.lowest_per_second];
+        (rates.map(|rate| rate / 1e9), "GB/s")
+    }
+
+    /// Whether these products multiplied several tokens at once.
+    pub(crate) fn is_of_several(&self) -> bool {
+        self.sums.is_of_several
+    }
+
     /// What was reached, of what: `25 of 26 GB/s that this code reaches from L1`; or where the run was faster, `27 GB/s (this
     /// code reached 26 from L1)`.
     #[must_use]
     pub fn says(&self) -> String {
-        let rates = [self.bytes_per_second, self.pace_per_second];
-        let [own, pace] = rates.map(|rate| whole(rate / 1e9));
+        let (rates, unit) = self.rates();
+        let [own, pace, _] = rates.map(whole);
         let level = printable(&self.level);
         if self.of_pace > 1.0 && own != pace {
-            return format!("{own} GB/s (this code reached {pace} from {level})");
+            return format!("{own} {unit} (this code reached {pace} from {level})");
         }
-        format!("{own} of {pace} GB/s that this code reaches from {level}")
+        format!("{own} of {pace} {unit} that this code reaches from {level}")
     }
 }
 
@@ -152,12 +175,14 @@ impl Sums {
     fn and(self, other: Self) -> Self {
         Self {
             bytes: self.bytes + other.bytes,
+            flops: self.flops + other.flops,
             took: self.took + other.took,
             at_pace: self.at_pace + other.at_pace,
             at_lowest: self.at_lowest + other.at_lowest,
             least: self.least + other.least,
             slow_least: self.slow_least + other.slow_least,
             is_sure: self.is_sure && other.is_sure,
+            is_of_several: self.is_of_several || other.is_of_several,
         }
     }
 }
@@ -168,14 +193,16 @@ pub(super) struct Paces<'p> {
     backend: &'p str,
     threads: u32,
     weights: &'p [WeightGroup],
+    /// The tokens of a pass, where kernels multiply several at once.
+    tokens: Option<f64>,
     interleaved_bytes: u64,
     /// The names of the phase's kernels.
     kernels: BTreeSet<&'p str>,
 }
 
 impl<'p> Paces<'p> {
-    /// `None` where there are no such kernels: products of several tokens have none, and of an engine that names no kernels
-    /// nothing is known.
+    /// `None` where there are no such kernels: of an engine that names none nothing is known, and earlier versions measured none
+    /// of products of several tokens.
     ///
     /// # Errors
     ///
@@ -183,12 +210,18 @@ impl<'p> Paces<'p> {
     pub(super) fn of(profile: &'p Profile, phase: Phase) -> Result<Option<Self>, Absent> {
         let absent = |reason: String| Err(Absent { reason });
         let run = profile.run.as_ref().filter(|run| !run.backend.is_empty());
-        let (Some(run), Some(ceilings), Phase::Decode) = (run, &profile.ceilings, phase) else {
-            return Ok(None);
-        };
+        let (Some(run), Some(ceilings)) = (run, &profile.ceilings) else { return Ok(None) };
         if is_of_device(profile) || !profile.devices.is_empty() {
             return Ok(None);
         }
+        let tokens = match phase {
+            Phase::Decode => None,
+            Phase::Prefill if ceilings.paces.iter().any(|of| of.tokens.is_some()) => {
+                let total = profile.phase(phase);
+                Some(total.map_or(0.0, |of| of.tokens as f64 / of.passes.max(1) as f64))
+            }
+            _ => return Ok(None),
+        };
         if profile.imported.is_some() || !OURS.contains(&run.backend.as_str()) {
             return absent(format!(
                 "How fast the kernels of {} are by themselves is not known, only those of brickscope are measured: whether they \
@@ -198,14 +231,21 @@ impl<'p> Paces<'p> {
         }
         let kernels = profile.kernels(Some(phase));
         let kernels: BTreeSet<&str> = kernels.iter().map(|of| of.stats.name.as_str()).collect();
-        if !kernels.iter().any(|name| name.starts_with("gemv_")) {
+        let has = |operation: &str| kernels.iter().any(|name| name.starts_with(operation));
+        if !has(if tokens.is_some() { "gemm_" } else { "gemv_" }) {
             return Ok(None);
         }
-        if kernels.iter().any(|name| name.starts_with("gemm_")) {
+        if tokens.is_none() && has("gemm_") {
             return absent(
-                "The pace of kernels that multiply several tokens at once is not measured."
+                "The pace of kernels for several tokens at once is not held against decode."
                     .to_owned(),
             );
+        }
+        let measured = ceilings.paces.iter().filter_map(|of| of.tokens).min().unwrap_or(1);
+        if tokens.is_some_and(|tokens| tokens * FEWER <= f64::from(measured)) {
+            return absent(format!(
+                "The pace of its kernels was measured with {measured} tokens at once: a pass of so few isn't held against it."
+            ));
         }
         if let Some(total) = profile.phase(phase)
             && total.disturbed.saturating_mul(DISTURBED) > total.passes
@@ -224,6 +264,7 @@ impl<'p> Paces<'p> {
             backend: &run.backend,
             threads: run.threads,
             weights: model.map_or(&[][..], |model| &model.weights[..]),
+            tokens,
             interleaved_bytes: model.and_then(|model| model.interleaved_bytes).unwrap_or(0),
             kernels,
         }))
@@ -233,6 +274,10 @@ impl<'p> Paces<'p> {
     pub(super) fn of_brick(&self, stats: &BrickStats, times: Times) -> Option<OwnPace> {
         let brick = BrickId::from_str(&stats.name)?;
         let (_, tensors) = TENSORS.iter().find(|(id, _)| *id == brick)?;
+        // The head multiplies the last token only.
+        if self.tokens.is_some() && (brick == BrickId::LmHead || stats.total_flops == 0) {
+            return None;
+        }
         let groups: Vec<&WeightGroup> = self.matrices().filter(|of| is_of(of, tensors)).collect();
         let all: f64 = groups.iter().map(|of| of.bytes as f64).sum();
         // As stated: the same that the other roofs count.
@@ -242,12 +287,26 @@ impl<'p> Paces<'p> {
         }
         let (mut kernels, mut levels) = (Vec::new(), BTreeSet::new());
         let Times { took, least, slow_least } = times;
-        let mut sums =
-            Sums { bytes, took, at_pace: 0.0, at_lowest: 0.0, least, slow_least, is_sure: true };
+        let mut sums = Sums {
+            bytes,
+            flops: stats.total_flops as f64,
+            took,
+            at_pace: 0.0,
+            at_lowest: 0.0,
+            least,
+            slow_least,
+            is_sure: true,
+            is_of_several: self.tokens.is_some(),
+        };
         for group in groups {
-            let kernel = KernelPace::kernel_of(&group.format, self.backend);
+            let kernel = self.kernel_of(group);
             let pace = self.kernel(&kernel)?;
-            let rate = pace.bytes_per_second?;
+            // As many tokens as a pass has, and not as many as it was measured with.
+            let more = match (self.tokens, pace.tokens) {
+                (Some(tokens), Some(measured)) => f64::from(measured) / tokens,
+                _ => 1.0,
+            };
+            let rate = pace.bytes_per_second? * more;
             let name = pace.name();
             let spread = self.ceilings.spreads.iter().find(|of| of.of == name);
             // A pass reads each of its matrices once.
@@ -269,6 +328,14 @@ impl<'p> Paces<'p> {
         });
         let why = why.map_or("none was measured as it ran them", |absent| &*absent.reason);
         Absent { reason: format!("The pace of its kernels is not known: {why}.") }
+    }
+
+    /// The kernel that multiplies a matrix in this phase.
+    fn kernel_of(&self, group: &WeightGroup) -> String {
+        match self.tokens {
+            Some(_) => KernelPace::kernel_of_tokens(&group.format, self.backend),
+            None => KernelPace::kernel_of(&group.format, self.backend),
+        }
     }
 
     /// The highest pace of a kernel of this phase, with weights in the order that it read them in.
@@ -299,7 +366,7 @@ impl<'p> Paces<'p> {
         }
         let products = self.matrices().filter(|of| {
             let is_product = TENSORS.iter().any(|(_, tensors)| is_of(of, tensors));
-            is_product && can_be(&KernelPace::kernel_of(&of.format, self.backend))
+            is_product && can_be(&self.kernel_of(of))
         });
         let bytes = products.map(|of| of.bytes).fold(0, u64::saturating_add);
         (bytes == self.interleaved_bytes).then_some(true)

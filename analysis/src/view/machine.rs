@@ -194,6 +194,10 @@ fn paces(survey: &Survey, text: &mut String, note: &mut impl FnMut(&str, &str)) 
         };
         note(&(all.join("; ") + &more), reason);
     }
+    if let Some(tokens) = shown().find_map(|of| of.tokens) {
+        let many = count(tokens.into(), "token");
+        note("gemm kernels", &format!("the weights are multiplied with {many} at once"));
+    }
     if survey.paces.len() > shown().count() {
         note("kernels of other backends", "`--json` has them");
     }

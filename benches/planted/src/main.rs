@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use brickscope::{Change, Phase, Profile, RUN_FILE, Trial, TrialVerdict};
 use brickscope_analysis::findings::{Finding, FindingKind, Findings};
 use brickscope_analysis::trial::Question;
+use brickscope_engine::gguf::TensorType;
 
 use crate::plants::{Cure, PLANTS, Plant};
 
@@ -209,7 +210,15 @@ fn row(bench: &Bench, plant: &Plant, record: Option<&Path>) -> Result<Row> {
         row.failed = Some(first.map_or(String::new(), |first| format!("it said: {}", first.what)));
         return Ok(row);
     }
+    if let Some(wrong) = findings.found.iter().find(|of| plant.never.contains(&of.rule)) {
+        row.failed = Some(format!("it also said: {}", wrong.what));
+        return Ok(row);
+    }
     let Some(first) = first.filter(|_| !plant.rule.is_empty()) else { return Ok(row) };
+    if plant.brick.is_some_and(|brick| !first.sentence().contains(brick)) {
+        row.failed = Some(format!("it named no brick, or another one: {}", first.sentence()));
+        return Ok(row);
+    }
     let trial = bench.cure(plant, first, &out, helper.as_ref())?;
     row.failed = not_as_predicted(first, &trial);
     row.measured = Some(trial);
@@ -246,6 +255,8 @@ struct Bench {
     own: PathBuf,
     brickscope: PathBuf,
     debug: PathBuf,
+    /// With one slower kernel.
+    slow: PathBuf,
 }
 
 impl Bench {
@@ -254,7 +265,8 @@ impl Bench {
         let target = own.parent().and_then(Path::parent).context("a folder of builds")?;
         let brickscope = own.with_file_name("brickscope");
         let debug = target.join("unoptimised/debug/brickscope");
-        for program in [&brickscope, &debug] {
+        let slow = target.join("slow-kernel/release/brickscope");
+        for program in [&brickscope, &debug, &slow] {
             ensure!(
                 program.is_file(),
                 "{} is not built: see benches/planted/run",
@@ -263,7 +275,7 @@ impl Bench {
         }
         // Beside the builds: a folder in memory has no disk to read from.
         let folder = tempfile::TempDir::new_in(target)?;
-        let bench = Self { own, brickscope, debug, folder };
+        let bench = Self { folder, own, brickscope, debug, slow };
         for (name, shape, quant) in [
             ("tiny", "tiny", "q8_0"),
             ("q8_0", "110m", "q8_0"),
@@ -280,7 +292,14 @@ impl Bench {
         // In all layers, one would cost less than what runs differ by here; and no cache has room for these.
         let (q4_k, eight) = (bench.model("1b-q4_k"), [("llama.block_count", 8)]);
         model::rewrite(&q4_k, &bench.model("eight-layers"), &eight, None)?;
-        model::rewrite(&q4_k, &bench.model("slow"), &eight, Some("blk.2.ffn_down.weight"))?;
+        let in_f32 = ("blk.2.ffn_down.weight", TensorType::F32);
+        model::rewrite(&q4_k, &bench.model("slow"), &eight, Some(in_f32))?;
+        // The head alone is multiplied by the kernel that is slow in one of the programs. Of the small model with one layer,
+        // which weighs a megabyte, the second-level caches of two cores hold all weights.
+        let head = Some(("output.weight", TensorType::Q6_K));
+        model::rewrite(&bench.model("1b"), &bench.model("q6_k-head"), &[], head)?;
+        let one = [("llama.block_count", 1)];
+        model::rewrite(&bench.model("tiny"), &bench.model("small-q6_k-head"), &one, head)?;
         // Two threads share three heads unevenly. The width stays the same.
         for (name, heads, width) in [("three-heads", 3, 256), ("two-heads", 2, 384)] {
             let heads = [
@@ -316,6 +335,7 @@ impl Bench {
             .map(|word| match word {
                 "BRICKSCOPE" => self.brickscope.display().to_string(),
                 "DEBUG" => self.debug.display().to_string(),
+                "SLOW" => self.slow.display().to_string(),
                 "PLANTED" => self.own.display().to_string(),
                 _ => model(word).or_else(|| long(word)).unwrap_or_else(|| word.to_owned()),
             })
@@ -327,12 +347,21 @@ impl Bench {
         let words = self.words(words);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
+        self.keep_apart(plant, &mut command);
         if plant.is_engine() {
             run(command.arg(out))?;
             let mut command = Command::new(&self.brickscope);
             return run(command.args(["machine", "--add-to"]).arg(out));
         }
         run(command.arg("--out").arg(out))
+    }
+
+    /// What another build measures of its kernels says nothing of those of this one, so it is kept in a folder of its own.
+    fn keep_apart(&self, plant: &Plant, command: &mut Command) {
+        if plant.program() == "SLOW" {
+            let folder = self.folder.path().join(format!("cache-{}", plant.name));
+            command.env("BRICKSCOPE_CACHE", folder);
+        }
     }
 
     fn helper(&self, plant: &Plant) -> Result<Option<Helper>> {
@@ -377,15 +406,11 @@ impl Bench {
 
     /// `brickscope try`, whose last trial is the answer.
     fn try_it(&self, plant: &Plant, out: &Path, words: &[&str]) -> Result<Trial> {
-        let around = self.words(plant.around);
-        let mut line: Vec<String> = around;
-        line.push(
-            if plant.name == "debug-build" { &self.debug } else { &self.brickscope }
-                .display()
-                .to_string(),
-        );
+        let mut line = self.words(plant.around);
+        line.extend(self.words(plant.program()));
         let mut command = Command::new(&line[0]);
         command.args(&line[1..]).arg("try").arg(out);
+        self.keep_apart(plant, &mut command);
         let pairs = plant.pairs.to_string();
         let at = words.iter().position(|word| *word == "--").unwrap_or(words.len());
         command.args(&words[..at]).args(["--json", "--pairs", &pairs]).args(&words[at..]);

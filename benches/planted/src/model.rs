@@ -10,13 +10,13 @@ use brickscope_engine::gguf::{TensorType, Value, Writer};
 use brickscope_kernels::quant::quantize_row;
 use brickscope_kernels::{Matrix, QuantType};
 
-/// Writes the model again, with other entries of its metadata, and with one tensor as `f32`. Layers beyond
+/// Writes the model again, with other entries of its metadata, and with one tensor in another type. Layers beyond
 /// `llama.block_count` are left out.
 pub(crate) fn rewrite(
     from: &Path,
     to: &Path,
     entries: &[(&str, u32)],
-    as_f32: Option<&str>,
+    retyped: Option<(&str, TensorType)>,
 ) -> Result<()> {
     let model = Model::open(from)?;
     let gguf = &model.gguf;
@@ -31,27 +31,25 @@ pub(crate) fn rewrite(
         layer.is_none_or(|layer: u32| layers.is_none_or(|(_, layers)| layer < *layers))
     };
     let tensors: Vec<_> = gguf.tensors.iter().filter(|tensor| is_kept(&tensor.name)).collect();
+    let other = |name: &str| retyped.filter(|(of, _)| *of == name).map(|(_, kind)| kind);
     for tensor in &tensors {
-        let is_meant = as_f32 == Some(&*tensor.name);
-        writer.tensor(
-            &tensor.name,
-            &tensor.dims,
-            if is_meant { TensorType::F32 } else { tensor.kind },
-        );
+        writer.tensor(&tensor.name, &tensor.dims, other(&tensor.name).unwrap_or(tensor.kind));
     }
     let mut data = writer.begin(BufWriter::new(File::create(to)?))?;
     for tensor in tensors {
-        if as_f32 != Some(&*tensor.name) {
+        let Some(other) = other(&tensor.name) else {
             data.write(gguf.bytes(tensor))?;
             continue;
-        }
-        let kind = QuantType::from_ggml(tensor.kind.id()).context("a type that kernels know")?;
+        };
+        let known =
+            |of: TensorType| QuantType::from_ggml(of.id()).context("a type that kernels know");
+        let (kind, other) = (known(tensor.kind)?, known(other)?);
         let matrix = Matrix::new(kind, tensor.n_rows(), tensor.n_cols(), gguf.bytes(tensor))?;
         let mut values = vec![0.0; tensor.n_cols()];
         for row in 0..tensor.n_rows() {
             matrix.dequantize_row(row, &mut values);
             let mut bytes = Vec::new();
-            quantize_row(QuantType::F32, &values, &mut bytes);
+            quantize_row(other, &values, &mut bytes);
             data.write(&bytes)?;
         }
     }

@@ -6,8 +6,12 @@ pub(crate) struct Plant {
     pub(crate) name: &'static str,
     /// The rule that should be named first; empty for a clean run, in which nothing should be.
     pub(crate) rule: &'static str,
+    /// A brick that this finding has to name, if one is planted in.
+    pub(crate) brick: Option<&'static str>,
+    /// Rules that may not be named at all.
+    pub(crate) never: &'static [&'static str],
     /// The command of the planted run, without where it is written. `@q8_0` is a model, and `@q8_0:small` the same with the
-    /// size of its pages; `--prompt=*9` is a text of nine sentences; BRICKSCOPE, DEBUG and PLANTED are programs.
+    /// size of its pages; `--prompt=*9` is a text of nine sentences; BRICKSCOPE, DEBUG, SLOW and PLANTED are programs.
     pub(crate) planted: &'static str,
     /// What comes before `brickscope try`, as it comes before the command of the planted run.
     pub(crate) around: &'static str,
@@ -40,11 +44,19 @@ impl Plant {
     pub(crate) fn is_engine(&self) -> bool {
         self.planted.starts_with("PLANTED")
     }
+
+    /// Which build of `brickscope` the planted run is of.
+    pub(crate) fn program(&self) -> &'static str {
+        let is_one = |word: &&str| ["DEBUG", "SLOW"].contains(word);
+        self.planted.split_whitespace().find(is_one).unwrap_or("BRICKSCOPE")
+    }
 }
 
 const PLAIN: Plant = Plant {
     name: "",
     rule: "",
+    brick: None,
+    never: &[],
     planted: "",
     around: "",
     sweep: None,
@@ -71,6 +83,8 @@ pub(crate) const PLANTS: &[Plant] = &[
     Plant {
         name: "one-cpu",
         rule: "threads-share-a-cpu",
+        // A thread without a core is slow whatever its kernel is.
+        never: &["kernel-bound"],
         planted: "taskset -c 0 BRICKSCOPE profile @q8_0 --threads 2 --prompt=Hi --tokens 64",
         around: "taskset -c 0",
         cure: Cure::Switch(
@@ -153,6 +167,22 @@ pub(crate) const PLANTS: &[Plant] = &[
         rule: "disk-reads",
         planted: "PLANTED engine slow-disk @q8_0 24",
         cure: Cure::Engine("PLANTED engine none @q8_0 24"),
+        ..PLAIN
+    },
+    Plant {
+        name: "slow-kernel",
+        rule: "kernel-bound",
+        brick: Some("LmHead"),
+        planted: "SLOW profile @q6_k-head --prompt=Hi --tokens 16",
+        cure: Cure::Words("--program BRICKSCOPE"),
+        ..PLAIN
+    },
+    Plant {
+        name: "slow-in-cache",
+        rule: "kernel-bound",
+        brick: Some("LmHead"),
+        planted: "SLOW profile @small-q6_k-head --prompt=Hi --tokens 300",
+        cure: Cure::Words("--program BRICKSCOPE"),
         ..PLAIN
     },
     Plant {

@@ -88,7 +88,8 @@ pub(super) fn with_readings(
     }
     settle(ceilings, pool);
     // What was kept of kernels that the run doesn't use says nothing of it.
-    let used: Vec<&str> = types.iter().map(|of| kernels.matmul_name(*of, 1)).collect();
+    let both = |of: &QuantType| [1, 2].map(|tokens| kernels.matmul_name(*of, tokens));
+    let used: Vec<&str> = types.iter().flat_map(both).collect();
     ceilings.paces.retain(|pace| used.contains(&&*pace.kernel));
     read_limits(kernels, pool, (model_bytes, types), ceilings);
 }

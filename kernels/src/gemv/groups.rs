@@ -5,17 +5,35 @@
 //! software prefetches made them slower, and reading two or four groups at the same time no faster. On Emerald Rapids,
 //! loops that only load reach 50 to 73 % of what one that only reads does (Q8_0 90, F32 94), probably since operations
 //! that wait for a line fill the scheduler before the loads of the next lines are issued. With each line prefetched into
-//! the second-level cache, they reach 91 to 100 %. So loops are compiled with and without.
+//! the second-level cache, they reach 91 to 100 %. So loops are compiled with and without. On Zen 5 nobody has measured it
+//! yet: `cargo bench -p brickscope-kernels --bench layouts` runs both in turns.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
 use crate::lanes::wide::is_intel;
 
+/// Whether loops over interleaved rows prefetch: [`OFF`], [`ON`], or [`UNKNOWN`] until the processor was asked.
+static PREFETCHED: AtomicU8 = AtomicU8::new(UNKNOWN);
+const UNKNOWN: u8 = 0;
+const OFF: u8 = 1;
+const ON: u8 = 2;
+
 /// Whether loops over interleaved rows prefetch. The processor is asked once.
 pub(crate) fn are_prefetched() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(is_intel)
+    match PREFETCHED.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let are = is_intel();
+            prefetch_interleaved(are);
+            are
+        }
+        of => of == ON,
+    }
+}
+
+/// Lets all loops over interleaved rows prefetch, or none of them, so that a benchmark can run both in turns. Results have the
+/// same bits.
+pub fn prefetch_interleaved(are: bool) {
+    PREFETCHED.store(if are { ON } else { OFF }, Ordering::Relaxed);
 }
 
 /// Keeps the compiler from reordering loads across this point: it doesn't know that prefetchers lose their stream

@@ -10,6 +10,7 @@ use crate::view;
 const BYTES: u64 = 90_000_000;
 const Q4_K: &str = "gemv_q4_k_avx512";
 const Q6_K: &str = "gemv_q6_k_avx512";
+const Q8_0: &str = "gemv_q8_0_avx512";
 
 /// A kernel of one thread that takes so many GB/s in from L1.
 fn pace(kernel: &str, gigabytes: f64) -> KernelPace {
@@ -285,4 +286,125 @@ fn a_finding_says_what_helps_a_kernel_at_its_pace() {
     assert!(text.contains("\nkernel: at least 80 % of what its code reaches"), "{text}");
     assert!(text.contains("\nLmHead: kernel-bound: 12 of 13 GB/s that this code "), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+/// Decode on one thread, of which products in q8_0 take more than a half, at 95 % of what memory gives, or L2. The head is in
+/// q6_k, whose kernel was replaced by one that takes in 4.2 GB/s from L1; that of q8_0 reaches more. All take `times` as long.
+fn with_a_slow_kernel(in_memory: bool, pace_of_others: f64, times: u64) -> Profile {
+    let (head, others, limit) =
+        if in_memory { (BYTES, 1_450_000_000, 50.0) } else { (13_000, 840_000, 200.0) };
+    let took = |bytes: u64, gigabytes: f64| times * nanos(bytes, gigabytes);
+    let mut profile = run(&[
+        ("GateProjection", took(others, 0.95 * limit), weights(others)),
+        ("LmHead", took(head, 4.0), weights(head)),
+    ]);
+    profile.machine = None;
+    profile.run = Some(Run { backend: "avx512".to_owned(), threads: 1, ..Run::default() });
+    let weights = vec![group("ffn_gate", "q8_0", others), group("output", "q6_k", head)];
+    profile.model = Some(Model { weights, ..Model::default() });
+    for (kernel, gigabytes) in [(Q8_0, pace_of_others), (Q6_K, 4.2)] {
+        ran(&mut profile, kernel);
+        measured(&mut profile, pace(kernel, gigabytes));
+    }
+    profile
+}
+
+#[test]
+fn one_kernel_replaced_by_a_slower_one_is_named_with_its_data_in_memory_or_not() {
+    for (in_memory, [fast, faster]) in [(true, [55.0, 90.0]), (false, [210.0, 380.0])] {
+        let found = |pace| Findings::of(&with_a_slow_kernel(in_memory, pace, 1)).found;
+        // The other kernel is so fast that decode as a whole is not at the pace of both.
+        let all = found(faster);
+        let says = "LmHead is kernel-bound: 4.0 of 4.2 GB/s that this code reaches from L1; \
+                    better code helps decode up to 1.";
+        assert_eq!(all[0].rule, "kernel-bound", "{all:?}");
+        assert!(all[0].sentence().starts_with(says), "{}", all[0].sentence());
+        assert!(all[0].gain.is_some_and(|gain| gain.parts()[2] > 0.35), "{:?}", all[0].gain);
+        // What is left is nearly at the machine's limit.
+        assert!(all.iter().all(|of| of.rule != "far-from-the-roof"), "{all:?}");
+        // Here it is.
+        let all = found(fast);
+        assert_eq!(all[0].rule, "kernel-bound", "{all:?}");
+        let sentence = all[0].sentence();
+        assert!(sentence.starts_with("decode is kernel-bound: "), "{sentence}");
+        assert!(sentence.contains(" ×, most in LmHead; "), "{sentence}");
+        let mut evidence = all[0].evidence.iter();
+        assert!(evidence.any(|of| of.text.starts_with("LmHead: 4.0 of 4.2 GB/s ")), "{all:?}");
+    }
+}
+
+#[test]
+fn a_thread_without_a_core_is_not_kernel_bound_however_slow_its_kernel_is() {
+    let is_found = |profile: &Profile| {
+        Findings::of(profile).found.iter().any(|of| of.rule == "kernel-bound")
+    };
+    for (in_memory, pace) in [(true, 90.0), (false, 380.0)] {
+        assert!(is_found(&with_a_slow_kernel(in_memory, pace, 1)));
+        // Two threads shared a core, and nobody looked.
+        assert!(!is_found(&with_a_slow_kernel(in_memory, pace, 2)));
+        // It was seen, and in their turns they were as fast as ever.
+        let mut seen = with_a_slow_kernel(in_memory, pace, 1);
+        seen.phases[0].disturbed = 5;
+        assert!(!is_found(&seen));
+    }
+}
+
+/// Ten passes of a prompt with so many tokens each, whose product computes so many GFLOP/s. With weights in L2, its kernel
+/// reaches 120 with 128 tokens; the peak is 200.
+fn prompt(tokens: u64, gigaflops: f64) -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let work = Work { flops: 2 * BYTES * tokens, ..weights(BYTES) };
+    for _ in 0..10 {
+        let pass = profiler.begin_pass(Phase::Prefill);
+        let timer = profiler.start("GateProjection");
+        hand.advance((work.flops as f64 / gigaflops) as u64);
+        profiler.stop_brick_with(timer, work);
+        profiler.end_pass(pass, tokens, 0);
+    }
+    let mut profile = profiler.profile();
+    profile.ceilings = Some(ceilings());
+    profile.machine = None;
+    profile.run = Some(Run { backend: "avx512".to_owned(), threads: 1, ..Run::default() });
+    let weights = vec![group("ffn_gate", "q8_0", BYTES)];
+    profile.model = Some(Model { weights, ..Model::default() });
+    let kernel = "gemm_q8_0_avx512";
+    ran(&mut profile, kernel);
+    // Two operations for each weight, which is a byte here, and token.
+    let of_one = pace(kernel, 120.0 / 2.0 / 128.0);
+    measured(&mut profile, KernelPace { tokens: Some(128), level: "L2".to_owned(), ..of_one });
+    profile
+}
+
+#[test]
+fn kernels_of_a_prompt_have_a_pace_too() {
+    let of = |profile: &Profile| Roofline::of(profile, Phase::Prefill).expect("ceilings");
+    let reach = |profile: &Profile| of(profile).verdict().expect("work was stated").reach;
+    // Of passes with more tokens than it was measured with, and with fewer.
+    for tokens in [512, 100] {
+        let profile = prompt(tokens, 110.0);
+        let verdict = of(&profile).verdict().expect("work was stated");
+        assert_eq!((verdict.reach, verdict.bound), (Reach::Kernel, Bound::Compute));
+        let says = "kernel-bound: 110 of 120 GFLOP/s that this code reaches from L2";
+        assert_eq!(verdict.says(), says);
+        let found = Findings::of(&profile).found;
+        let finding = found.iter().find(|of| of.rule == "kernel-bound").expect("it is");
+        let helps = format!("prefill is {says}; better code helps up to 1.8 ×; ");
+        assert!(finding.sentence().starts_with(&helps), "{}", finding.sentence());
+        assert_eq!(finding.evidence[0].text, "products compute 110 GFLOP/s");
+        assert!(finding.evidence[1].text.contains("gemm_q8_0_avx512 reached 120 GFLOP/s"));
+    }
+    // At the machine's limit, and far from both.
+    assert_eq!(reach(&prompt(512, 190.0)), Reach::At);
+    assert_eq!(reach(&prompt(512, 60.0)), Reach::Far);
+    // So few tokens are multiplied slower.
+    let few = prompt(64, 110.0);
+    assert_eq!(reach(&few), Reach::Far);
+    let why = of(&few).pace_absent.expect("a reason").reason;
+    assert!(why.starts_with("The pace of its kernels was measured with 128 tokens"), "{why}");
+    // A file of an earlier version.
+    let mut earlier = prompt(512, 110.0);
+    earlier.ceilings.as_mut().expect("ceilings").paces.clear();
+    assert_eq!((reach(&earlier), of(&earlier).pace_absent), (Reach::Far, None));
 }
