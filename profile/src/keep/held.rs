@@ -55,7 +55,7 @@ pub struct Held<T> {
     open: Vec<Rank>,
     passes: BTreeMap<u64, Pass<T>>,
     bytes: usize,
-    /// The serial of the next pass that is added, or less.
+    /// One more than the greatest serial of those that were added.
     next: u64,
     /// How long the event took that took longest of those that were given up.
     floor_ns: Option<u64>,
@@ -131,22 +131,31 @@ impl<T> Held<T> {
         self.bytes += Self::EVENT;
     }
 
-    /// Adds a pass: they come in the order of their serials, each after all events that it is in. Those that aren't kept, now or
-    /// any more, go to `others`.
+    /// Adds a pass, after all events that it is in. Those that aren't kept, now or any more, go to `others`.
     pub fn add(&mut self, offer: Offer, item: T, mut others: impl FnMut(Offer, T)) {
-        let serial = offer.serial;
-        self.next = serial.saturating_add(1);
-        let Self { events, open, .. } = self;
-        open.retain(|rank| events.get(rank).is_some_and(|event| event.to >= serial));
-        let is_in = |rank: &&Rank| events.get(*rank).is_some_and(|event| event.from <= serial);
-        let n = open.iter().filter(is_in).count() as u64;
-        if n == 0 {
+        let events = self.events_with(offer.serial);
+        if events == 0 {
             return others(offer, item);
         }
+        let serial = offer.serial;
         let entry = Entry { offer, item };
         self.bytes += Self::bytes_of(&entry);
-        self.passes.insert(serial, Pass { entry, events: n });
+        self.passes.insert(serial, Pass { entry, events });
         self.give_up(others);
+    }
+
+    /// How many events a pass is in, which is added now.
+    fn events_with(&mut self, serial: u64) -> u64 {
+        let Self { events, open, next, .. } = self;
+        let is_in = |event: &Event| (event.from..=event.to).contains(&serial);
+        if serial < *next {
+            // A later one came first, as of another context.
+            return events.values().filter(|event| is_in(event)).count() as u64;
+        }
+        *next = serial.saturating_add(1);
+        open.retain(|rank| events.get(rank).is_some_and(|event| event.to >= serial));
+        let all = open.iter().filter_map(|rank| events.get(rank));
+        all.filter(|event| is_in(event)).count() as u64
     }
 
     /// Gives events up until there is room.

@@ -151,6 +151,12 @@ impl Fired {
         Self { whole: self.fired, no_room: 0, apart: 0, ..self }
     }
 
+    /// The same where nothing of what was kept can be told from the rest.
+    #[must_use]
+    pub fn none_whole(self) -> Self {
+        Self { whole: 0, apart: self.apart.saturating_add(self.whole), ..self }
+    }
+
     /// What a reader is told: a sentence without a full stop.
     #[must_use]
     pub fn line(&self) -> String {
@@ -272,6 +278,7 @@ mod tests {
                     left out";
         assert_eq!((some.line(), some.check()), (said.to_owned(), Ok(())));
         assert_eq!(some.all_whole(), Fired { fired: 9, whole: 9, ..none });
+        assert_eq!(some.none_whole().check(), Ok(()));
         let wrong = Fired { fired: 10, ..some }.check().expect_err("one is missing");
         assert!(wrong.contains("came true 10 times, and it is told of 9"), "{wrong}");
         let when = "pass>1500us".parse().expect("a condition");

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brickscope::keep::{Chosen, Keeper, Limits, Offer, When};
-use brickscope::{BrickProfiler, Clock};
+use brickscope::{BrickProfiler, Clock, Phase};
 
 use self::intervals::Intervals;
 use self::items::{Before, Item, split, whole};
@@ -82,8 +82,23 @@ pub struct Days {
 #[derive(Debug, Clone)]
 struct Waiting {
     offer: Offer,
+    begin_ns: u64,
     end_ns: u64,
+    /// The tokens that came at its end: when the one before had come, and how long ago that was.
+    tokens: Vec<(u64, u64)>,
+    /// Whether a graph was described in it.
+    is_described: bool,
     item: Item,
+}
+
+impl Waiting {
+    /// For who looks at passes in the order in which they ended. Whether it counts is decided by then.
+    fn ended(&self, counts: bool) -> Ended<'_> {
+        let Offer { serial, of, .. } = self.offer;
+        let of = (counts && !self.is_described).then_some(of);
+        let (begin_ns, end_ns) = (self.begin_ns, self.end_ns);
+        Ended { serial, begin_ns, end_ns, of, tokens: &self.tokens }
+    }
 }
 
 impl Days {
@@ -306,17 +321,20 @@ impl Days {
                 self.ids.len() - 1
             });
             let of = u32::try_from(nth).unwrap_or(u32::MAX);
-            if let Some(trigger) = &mut self.trigger {
-                let of = (counted.is_some() && !is_described).then_some(of);
-                trigger.ended(&Ended { serial, begin_ns, end_ns, of, tokens: &slow });
-            }
-            let Some(pass) = counted else {
-                others.push((serial, item));
-                continue;
-            };
-            let (phase, tokens, bytes) = (pass.phase, pass.tokens, item.bytes().max(least));
+            let is_counted = counted.is_some();
+            let (phase, tokens) =
+                counted.map_or((Phase::Decode, 0), |pass| (pass.phase, pass.tokens));
+            let bytes = item.bytes().max(least);
             let offer = Offer { serial, of, phase, tokens, slow_ns, bytes };
-            self.waiting.push_back(Waiting { offer, end_ns, item });
+            let waiting = Waiting { offer, begin_ns, end_ns, tokens: slow, is_described, item };
+            if let Some(trigger) = &mut self.trigger {
+                trigger.ended(&waiting.ended(is_counted));
+            }
+            if !is_counted {
+                others.push((serial, waiting.item));
+                continue;
+            }
+            self.waiting.push_back(waiting);
             if self.waiting.len() > WAITING {
                 let first = self.waiting.pop_front();
                 keep(first, self.trigger.as_mut(), &mut self.keeper);

@@ -65,7 +65,7 @@ impl Trigger {
             }
             Timed::Token => {
                 for &(from_ns, ns) in tokens.iter().filter(|(_, ns)| *ns > when.over_ns()) {
-                    let Some(first) = self.first_after(from_ns) else {
+                    let Some(first) = self.first_after(from_ns, serial) else {
                         self.held.came_apart(of, 1);
                         continue;
                     };
@@ -80,16 +80,16 @@ impl Trigger {
         }
     }
 
-    /// The serial of the first pass that ended later than this. `None` if not all of them can be kept.
-    fn first_after(&self, from_ns: u64) -> Option<u64> {
+    /// The serial of the first pass that ended later than this. `None` if not all can be kept from it to the last one.
+    fn first_after(&self, from_ns: u64, last: u64) -> Option<u64> {
         if self.gone_ns.is_some_and(|gone_ns| gone_ns > from_ns) {
             return None;
         }
-        let mut after = self.ends.iter().filter(|end| end.end_ns > from_ns);
-        if after.clone().any(|end| !end.counts) {
-            return None;
-        }
-        after.next().map(|end| end.serial)
+        let after = self.ends.iter().filter(|end| end.end_ns > from_ns);
+        let first = after.map(|end| end.serial).min()?;
+        let counts = |end: &&End| end.counts && (first..=last).contains(&end.serial);
+        let there = self.ends.iter().filter(counts).count() as u64;
+        (there == last.saturating_sub(first).saturating_add(1)).then_some(first)
     }
 
     /// Holds a pass that waits no more, or offers it, or others that have no room any more, to `keeper`.

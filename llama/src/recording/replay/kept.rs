@@ -1,6 +1,6 @@
 //! A profile of the passes that were kept, with the sums of all.
 
-use brickscope::keep::{Kept, Sample, WallsOf};
+use brickscope::keep::{Fired, Kept, Sample, WallsOf};
 use brickscope::{Absent, Dropped, Phase, Profile};
 
 use crate::recording::groups::Group;
@@ -20,6 +20,7 @@ pub(crate) fn state(profile: &mut Profile, part: &Part, group: &Group) -> Option
         profile.passes.clear();
         profile.spans.clear();
         profile.dependencies.clear();
+        profile.fired = profile.fired.map(Fired::none_whole);
         all.notes.push("which passes were kept can't be told, so only sums are shown".to_owned());
     }
     let sums = &all.sums;

@@ -127,6 +127,22 @@ fn what_comes_too_late_is_counted_and_holds_nothing() {
     assert_eq!(fired[&3], Fired { fired: 3, apart: 3, ..Fired::none(when()) });
 }
 
+/// Each second pass is added after the one that came after it.
+#[test]
+fn passes_that_come_in_another_order_are_held_too() {
+    let mut held = Held::new(when(), 1 << 20);
+    held.came(Came { of: 0, first: 4, last: 6, slow_ns: 7, count: 1 });
+    let mut others = Vec::new();
+    for serial in [1, 0, 3, 2, 5, 4, 7, 6, 9, 8] {
+        held.add(offer(serial, 100), (), |offer, ()| others.push(offer.serial));
+    }
+    assert_eq!(others, [1, 0, 9]);
+    let (mut kept, mut chosen) = (Vec::new(), Vec::new());
+    let fired = held.finish(&mut kept, &mut chosen);
+    assert_eq!(chosen[0].around, [2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!((fired[&0].fired, fired[&0].whole), (1, 1));
+}
+
 /// What is held stands for itself beside what a keeper has.
 #[test]
 fn held_passes_and_a_keepers_are_all_there_are() {
