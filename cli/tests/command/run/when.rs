@@ -63,9 +63,9 @@ fn what_never_takes_longer_is_said_too() {
 fn what_is_no_condition_is_refused_before_the_program_runs() {
     for (options, why) in [
         (&["--keep", "tail", "--when", "token"][..], "it has no limit"),
-        (&["--keep", "tail", "--when", "ttft>2s"], "only a token or a pass can be too slow"),
-        (&["--keep", "tail", "--when", "pass>50"], "no whole number of us, ms or s"),
-        (&["--when", "token>200ms"], "--keep"),
+        (&["--keep", "tail", "--when", "ttft>2s"][..], "only a token or a pass can be too slow"),
+        (&["--keep", "tail", "--when", "pass>50"][..], "no whole number of us, ms or s"),
+        (&["--when", "token>200ms"][..], "--keep"),
     ] {
         let (mut command, run, _dir) = command_of(options, "good/loads", &[], &[]);
         let output = command.output().expect("it starts");
