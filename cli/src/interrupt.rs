@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
 
 /// The signals that ask to stop.
@@ -72,6 +72,17 @@ pub(crate) fn leave_to_child() -> Result<Arc<AtomicBool>> {
         flag::register(signal, flag).context("can't take signals")?;
     }
     Ok(asked)
+}
+
+/// Returns what SIGUSR1 sets, by which this process is asked for what it has so far; it is none of the program's, which has
+/// the system's way again. `None` if whoever started this process made it ignore that: so does the program then.
+pub(crate) fn take_requests() -> Result<Option<Arc<AtomicBool>>> {
+    if is_ignored(SIGUSR1) {
+        return Ok(None);
+    }
+    let asked = Arc::new(AtomicBool::new(false));
+    flag::register(SIGUSR1, Arc::clone(&asked)).context("can't take signals")?;
+    Ok(Some(asked))
 }
 
 /// Whether whoever started this process made it ignore a signal.

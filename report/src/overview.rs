@@ -6,6 +6,7 @@ use brickscope_analysis::rate;
 use brickscope_analysis::roofline::{Reach, Roofline};
 use brickscope_analysis::typical::{self, Basis, Typical};
 use brickscope_analysis::view;
+use brickscope_profile::keep::Fired;
 use brickscope_profile::{Imported, Kept, Phase, Profile, Profiled};
 
 use super::figure::{absent, at, count, counted, div, mul, percent, scaled, signed, sum, time};
@@ -88,6 +89,7 @@ fn notes_with(profile: &Profile, run: &str, typical: Vec<String>) -> String {
     let mut notes: Vec<String> = not_finite
         .into_iter()
         .chain(lost.lines())
+        .chain(profile.fired.iter().map(Fired::line))
         .chain(profile.kept.iter().map(Kept::line))
         .chain(typical)
         .chain(view::serialised_notes(profile))

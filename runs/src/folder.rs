@@ -383,7 +383,7 @@ fn first_absent(path: &Path) -> Option<PathBuf> {
 }
 
 /// Makes a new folder in `parent`, even if other processes make theirs in the same second.
-fn new_folder(parent: &Path, created: &str) -> io::Result<PathBuf> {
+pub(crate) fn new_folder(parent: &Path, created: &str) -> io::Result<PathBuf> {
     fs::create_dir_all(parent)?;
     let digits: String = created.chars().filter(|c| c.is_ascii_digit() || *c == 'T').collect();
     let name = digits.replace('T', "-");

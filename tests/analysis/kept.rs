@@ -1,11 +1,11 @@
 //! A run of days of which only some passes were kept: what is made of passes is not made of those.
 
-use brickscope::keep::{Kept, Sample};
+use brickscope::keep::{Fired, Kept, Sample};
 use brickscope::{BrickId, BrickProfiler, Disturbance, MockClock, Phase, Profile};
 use brickscope_analysis::compare::{Process, UnusableProfile};
 use brickscope_analysis::findings::Findings;
 use brickscope_analysis::typical::OnePass;
-use brickscope_analysis::view;
+use brickscope_analysis::view::{self, Size};
 
 /// A hundred passes. Ten wait for a disk and take twenty times as long; of the others each ninth was kept.
 fn kept() -> Profile {
@@ -65,4 +65,24 @@ fn slow_passes_that_were_kept_are_no_sample_of_all() {
     let said = view::report(&profile);
     let kept = "kept: the 10 slowest of 100 passes, a sample of 10; sums: all";
     assert!(said.contains(kept), "{said}");
+}
+
+#[test]
+fn what_took_too_long_is_told_on_each_screen() {
+    let when = "token>5ms".parse().expect("a condition");
+    let mut profile = kept();
+    profile.fired = Some(Fired { fired: 10, whole: 10, ..Fired::none(when) });
+    profile.check().expect("it adds up");
+    let said = "10 tokens took over 5 ms; 10 are kept whole";
+    let first = view::summary(&profile, Size { columns: 80, rows: 24 }, None).to_string();
+    assert!(first.contains(said), "{first}");
+    let report = view::report(&profile);
+    assert!(report.contains(&format!("note: {said}")), "{report}");
+    let findings = view::findings(&profile, None);
+    assert!(findings.starts_with(&format!("{said}.\n\n")), "{findings}");
+    let json = profile.to_json();
+    let read = Profile::from_json(&json, "profile.json".as_ref()).expect("a profile");
+    assert_eq!(read.fired, profile.fired);
+    profile.fired = Some(Fired { fired: 11, whole: 10, ..Fired::none(when) });
+    assert!(profile.check().is_err_and(|why| why.contains("came true 11 times")));
 }

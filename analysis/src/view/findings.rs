@@ -48,6 +48,10 @@ pub fn findings_of(profile: &Profile, findings: &Findings, run: Option<&str>) ->
         }
         text.push('\n');
     }
+    if let Some(fired) = &profile.fired {
+        let said = format!("{}.", fired.line());
+        let _ = writeln!(text, "{}\n", wrap(&said, COLUMNS).join("\n"));
+    }
     if findings.found.is_empty() && !findings.has_looked {
         text.push_str("No rule could look at this run.\n");
     } else if findings.found.is_empty() {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use brickscope_profile::graph::path_table;
+use brickscope_profile::keep::Fired;
 use brickscope_profile::text::{
     MOST_ROWS, brief, count, percent, printable, printable_text, screened_lines,
 };
@@ -80,7 +81,7 @@ fn within(profile: &Profile, limits: &Limits) -> String {
         // What isn't listed was not lost.
         (dropped.passes, dropped.spans) = (0, 0);
     }
-    let kept = all.kept.iter().map(Kept::line);
+    let kept = all.fired.iter().map(Fired::line).chain(all.kept.iter().map(Kept::line));
     let notes = kept.chain(dropped.lines()).chain(typical::notes(all));
     for note in notes.chain(device::notes(profile)) {
         wrapped(&format!("note: {note}"), &mut text);

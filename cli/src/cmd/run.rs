@@ -4,20 +4,23 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::{self, Child, Command, ExitCode, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
+use brickscope::keep::When;
 use brickscope::save::write_atomically;
-use brickscope::{Absent, Anchor, Clock, LoadWatch, OtherLoad, PairedError, PairedRatio, Profile};
+use brickscope::{Absent, Clock, LoadWatch, OtherLoad, PairedError, PairedRatio, Profile};
 use brickscope_analysis::view;
-use brickscope_llama::recording::{self, Recorded};
+use brickscope_llama::recording;
 use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
 use crate::flags::OtlpArgs;
-use crate::recording::{Described, Library, Mark, Of, Records};
+use crate::recording::{
+    Began, Described, Library, Mark, Records, by_passes, describe, save, tell_so_far, with_others,
+};
 use crate::runs::otlp::Target;
 use crate::runs::{self, Places, RunDir};
 use crate::text::{count, printable_text, screened};
@@ -35,7 +38,7 @@ use crate::{family, interrupt, output, summary};
 /// The exit code is the program's. Without `--` before a command, `run` is another name of `profile`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run -- llama-cli -m model.gguf -p \"Hello\" -n 64 -st\n  brickscope run --shares -- llama-bench -m model.gguf -t 2\n  brickscope run -- python3 generate.py\n  brickscope run --follow -- ./serve.sh\n  brickscope run --keep tail -- llama-server -m model.gguf -np 4\n  brickscope run --recover\n  brickscope show @ --as roofline"
+    after_help = "Examples:\n  brickscope run -- llama-bench -m model.gguf -p 128 -n 64\n  brickscope run -- llama-cli -m model.gguf -p \"Hello\" -n 64 -st\n  brickscope run --shares -- llama-bench -m model.gguf -t 2\n  brickscope run -- python3 generate.py\n  brickscope run --follow -- ./serve.sh\n  brickscope run --keep tail --when 'token>200ms' -- llama-server -m model.gguf\n  brickscope run --recover\n  brickscope show @ --as roofline"
 )]
 pub(crate) struct RunArgs {
     /// The program to run, with its arguments.
@@ -76,13 +79,19 @@ pub(crate) struct RunArgs {
     pub(crate) follow: bool,
 
     /// What to keep of a program that runs for days, in memory and disk that don't grow. Tail: the passes of the slowest tokens, and
-    /// a sample of the others that says how many each stands for; sums are of all. What fits is kept whole.
+    /// a sample of the others that says how many each stands for; sums are of all. What fits is kept whole. SIGUSR1 to this
+    /// command writes what is kept so far to a run of its own, and the program goes on.
     #[arg(long, value_name = "WHAT", conflicts_with_all = ["check_overhead", "follow"])]
     pub(crate) keep: Option<Keep>,
 
     /// How much memory what is kept takes at most, in MiB.
     #[arg(long, value_name = "N", default_value_t = 32, requires = "keep", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) keep_mib: u32,
+
+    /// Keep whole each token that took longer than in 'token>200ms', or each pass ('pass>50ms'), with two passes before it and
+    /// after it: in half of the memory, those that took longest. All are counted. Units are us, ms and s.
+    #[arg(long, value_name = "CONDITION", requires = "keep")]
+    pub(crate) when: Option<When>,
 
     /// Where the report goes: a file, or `-` for standard output. By default it goes to the terminal after the program's own
     /// output; if that goes to a file or a pipe, to standard error.
@@ -140,9 +149,6 @@ impl Place {
     }
 }
 
-/// The most runs that are made of a command: a program may have a context for each of its tests.
-const MOST_RUNS: usize = 64;
-
 /// How often the program is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -151,16 +157,11 @@ const READ_EVERY: u32 = 10;
 
 /// A run to report.
 struct Ended<'r> {
-    command: &'r [OsString],
-    created: &'r str,
+    began: &'r Began<'r>,
     dir: RunDir,
     /// `None` if brickscope ended before the program.
     status: Option<ExitStatus>,
     load: Result<OtherLoad, Absent>,
-    /// It was made when the recording began, or tells the time since.
-    clock: Clock,
-    /// When the recording began, on the machine's clocks, too.
-    anchor: Option<Anchor>,
 }
 
 impl Ended<'_> {
@@ -200,14 +201,25 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
          gone: name a cache folder of yours on a file system with programs, by BRICKSCOPE_CACHE"
     );
     let load = Load::start();
-    if args.keep.is_some() {
-        records.follow(&clock, args.keep_mib);
+    let began = Began { command: &args.command, created: &created, clock, anchor: mark.anchor };
+    let asked = if args.keep.is_some() {
+        records.follow(&began.clock, args.keep_mib, args.when);
+        interrupt::take_requests()?
+    } else {
+        None
+    };
+    if asked.is_some() && !args.quiet {
+        tell!("note: `kill -USR1 {}` writes a run of what is kept so far", process::id());
     }
-    let status = watch(&args.command, library.as_ref(), &mut records, args)?;
+    let mut look = |records: &mut Records| {
+        records.look();
+        if asked.as_ref().is_some_and(|asked| asked.swap(false, Ordering::AcqRel)) {
+            tell_so_far(records, &began, args.out.as_deref());
+        }
+    };
+    let status = watch(&args.command, library.as_ref(), &mut records, args, &mut look)?;
     let load = load.and_then(|load| load.others());
-    let command = &args.command;
-    let (status, anchor) = (Some(status), mark.anchor);
-    let ended = Ended { command, created: &created, dir, status, load, clock, anchor };
+    let ended = Ended { began: &began, dir, status: Some(status), load };
     match to.finish(&mut records, &ended) {
         Ok(reported) => reported,
         Err(why) => {
@@ -267,9 +279,9 @@ impl To<'_> {
         let command: Vec<OsString> = mark.command.iter().map(OsString::from).collect();
         let dir = RunDir::create_late(self.args.out.as_deref(), &mark.created)?;
         let absent = Absent { reason: "brickscope ended before the program".to_owned() };
-        let (status, load) = (None, Err(absent));
         let (command, created, anchor) = (&command[..], &*mark.created, mark.anchor);
-        let ended = Ended { command, created, dir, status, load, clock, anchor };
+        let began = Began { command, created, clock, anchor };
+        let ended = Ended { began: &began, dir, status: None, load: Err(absent) };
         self.finish(records, &ended)?.map(drop)
     }
 
@@ -282,7 +294,7 @@ impl To<'_> {
             let follows = args.follow || args.recover;
             tell!(
                 "brickscope: {}",
-                recording::nothing(ended.command, ended.status, &loaded, follows)
+                recording::nothing(ended.began.command, ended.status, &loaded, follows)
             );
             return Ok(Ok(ended.code()));
         };
@@ -294,21 +306,12 @@ impl To<'_> {
         }
         let mut notes: Vec<String> = recorded.iter().flat_map(recording::lacks).collect();
         notes.extend(loaded.said);
-        let mut described = describe(&mut recorded, ended, &mut notes);
+        let mut described = describe(&mut recorded, ended.began, true, &mut notes);
         for what in notes.iter().filter(|_| !args.quiet) {
             tell!("note: {}", view::wrap(&printable_text(what), 74).join("\n"));
         }
-        if described.is_empty() {
-            records.set_aside();
-            tell!(
-                "brickscope: nothing to report: no pass of the program could be read. What was recorded is kept: {}",
-                records.path().display()
-            );
-            return Ok(Ok(ended.code()));
-        }
         for of in &mut described {
             let profile = &mut of.profile;
-            profile.created = ended.created.to_owned();
             match &ended.load {
                 Ok(load) => profile.other_load = Some(*load),
                 Err(why) => profile.other_load_absent = Some(why.clone()),
@@ -324,22 +327,18 @@ impl To<'_> {
                 run.cut_short = cut_short.or(run.cut_short.take());
             }
         }
-        let others = described.split_off(1);
-        for (nth, of) in others.iter().enumerate() {
-            let folder = format!("context-{}", nth + 2);
-            if let Some(run) = &mut described[0].profile.run {
-                run.beside.push(of.beside(folder));
-            }
-        }
-        let Described { mut profile, turns, .. } = described.remove(0);
+        let Some((Described { mut profile, turns, .. }, others)) = with_others(described) else {
+            records.set_aside();
+            tell!(
+                "brickscope: nothing to report: no pass of the program could be read. What was recorded is kept: {}",
+                records.path().display()
+            );
+            return Ok(Ok(ended.code()));
+        };
         let cost = args.check_overhead.then(|| PairedRatio::new(&turns));
         profile.overhead.measured = cost.as_ref().and_then(|cost| cost.as_ref().ok()).copied();
         let cost = cost.map(|cost| in_words(&cost));
-        let written = ended.dir.write(|dir| {
-            dir.save(&profile)?;
-            let mut others = others.iter().zip(2..);
-            others.try_for_each(|(of, nth)| dir.save_beside(&format!("context-{nth}"), &of.profile))
-        });
+        let written = ended.dir.write(|dir| save(dir, &profile, &others));
         let places = Places { lake: args.lake.as_deref(), target: self.target, pushing: None };
         let is_lost = written.folder.is_none();
         let ended = runs::finish(written, places, |folder| {
@@ -442,55 +441,13 @@ fn children_ns() -> Result<u64, Absent> {
     })
 }
 
-/// The processes that computed anything, first the one that did most.
-fn by_passes(mut all: Vec<Recorded>) -> Vec<Recorded> {
-    all.retain(|recorded| !recorded.events.is_empty());
-    all.sort_by_key(|recorded| std::cmp::Reverse(recorded.events.len()));
-    all
-}
-
-/// A run of each context of each process: those of the first process first.
-fn describe(all: &mut [Recorded], ended: &Ended<'_>, notes: &mut Vec<String>) -> Vec<Described> {
-    let mut described: Vec<Described> = Vec::new();
-    let mut left_out = 0;
-    for (number, recorded) in all.iter_mut().enumerate() {
-        let files = recording::name_weights(recorded, ended.command, notes);
-        let recorded = &*recorded;
-        let groups = recording::groups(recorded);
-        let process = (number > 0).then_some(recorded.process);
-        for nth in 0..groups.len() {
-            if described.len() == MOST_RUNS {
-                left_out += groups.len() - nth;
-                break;
-            }
-            let of = Of {
-                recorded,
-                groups: &groups,
-                nth,
-                process,
-                line: ended.command,
-                files: &files,
-                anchor: ended.anchor,
-            };
-            let is_first = described.is_empty();
-            described.extend(of.described(&ended.clock, notes, is_first));
-        }
-    }
-    if left_out > 0 {
-        notes.push(format!(
-            "{} left out: there are more than {MOST_RUNS}",
-            count(left_out as u64, "context")
-        ));
-    }
-    described
-}
-
 /// Runs the program to its end. Ctrl-C is the program's: it ends it, or does whatever the program does then.
 fn watch(
     line: &[OsString],
     library: Option<&Library>,
     records: &mut Records,
     args: &RunArgs,
+    look: &mut dyn FnMut(&mut Records),
 ) -> Result<ExitStatus> {
     let [program, rest @ ..] = line else { bail!("there is no command to run") };
     let mut command = Command::new(program);
@@ -530,10 +487,11 @@ fn watch(
         };
         anyhow::anyhow!("can't run {}: {error}{hint}", Path::new(program).display())
     })?;
-    wait(&mut child, &asked, records)
+    wait(&mut child, &asked, &mut || look(records))
 }
 
-fn wait(child: &mut Child, asked: &AtomicBool, records: &mut Records) -> Result<ExitStatus> {
+/// Waits for the end of the program, and calls `look` now and then.
+fn wait(child: &mut Child, asked: &AtomicBool, look: &mut dyn FnMut()) -> Result<ExitStatus> {
     let mut looks = 0_u32;
     loop {
         if let Some(status) = child.try_wait().context("can't wait for the program")? {
@@ -544,7 +502,7 @@ fn wait(child: &mut Child, asked: &AtomicBool, records: &mut Records) -> Result<
         }
         looks = looks.wrapping_add(1);
         if looks.is_multiple_of(READ_EVERY) {
-            records.look();
+            look();
         }
         thread::sleep(LOOK_EVERY);
     }

@@ -28,6 +28,8 @@ pub(crate) struct Of<'r> {
     pub(crate) files: &'r Files,
     /// When the program began, on the machine's clocks, too.
     pub(crate) anchor: Option<Anchor>,
+    /// Whether the program has ended. While it runs nothing is measured beside it, and nothing is drawn on its terminal.
+    pub(crate) is_over: bool,
 }
 
 /// A run, with what is known of the machine and the model.
@@ -60,9 +62,11 @@ impl Of<'_> {
         is_first: bool,
     ) -> Option<Described> {
         let group = &self.groups[self.nth];
-        let note = progress::note("labelling what was recorded");
+        let note = self.is_over.then(|| progress::note("labelling what was recorded"));
         let replayed = replay(self.recorded, group, BrickProfiler::with_clock(clock.clone()));
-        note.finish_and_clear();
+        if let Some(note) = note {
+            note.finish_and_clear();
+        }
         let Replayed { mut profile, threads, has_untimed, is_llama, turns, .. } = replayed;
         let path = self.model_of(group).filter(|_| is_llama);
         let file = path.as_deref().and_then(Path::file_name).map(OsStr::to_string_lossy);
@@ -99,6 +103,7 @@ impl Of<'_> {
             measured: None,
         };
         profile.run = Some(Run {
+            cut_short: (!self.is_over).then(|| "written while the program ran".to_owned()),
             command: text::kept(self.line),
             backend: backend_of(&profile, is_llama),
             threads,
@@ -118,6 +123,10 @@ impl Of<'_> {
         let no_roof = no_roof.flatten().map(Serialised::no_roof).or_else(|| {
             let reason = "another backend than the CPU computed nodes that were not timed";
             has_untimed.then(|| Absent { reason: reason.to_owned() })
+        });
+        let no_roof = no_roof.or_else(|| {
+            let reason = "not measured while the program ran";
+            (!self.is_over).then(|| Absent { reason: reason.to_owned() })
         });
         if no_roof.is_some() {
             profile.ceilings_absent = no_roof;

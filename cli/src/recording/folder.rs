@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use brickscope::keep::Limits;
+use brickscope::keep::{Limits, When};
 use brickscope::load::{self, Limit};
 use brickscope::{Absent, Anchor, Clock, MachineDetails};
 use brickscope_llama::recording::{Loaded, MOST as MOST_BYTES, Program, Recorded};
@@ -128,9 +128,9 @@ impl Records {
     }
 
     /// From now on what is written is read, and takes no more room, each time that somebody [looks](Self::look). So many MiB
-    /// of it are kept.
-    pub(crate) fn follow(&mut self, clock: &Clock, mib: u32) {
-        self.followed = Some(Followed::new(clock.clone(), Limits::of_mib(mib)));
+    /// of it are kept, and whole what `when` is true of.
+    pub(crate) fn follow(&mut self, clock: &Clock, mib: u32, when: Option<When>) {
+        self.followed = Some(Followed::new(clock.clone(), Limits::of_mib(mib), when));
     }
 
     /// Reads what was written since, if that is asked for.
@@ -138,6 +138,12 @@ impl Records {
         if let Some(followed) = &mut self.followed {
             followed.look(&self.path);
         }
+    }
+
+    /// What was recorded so far, if that is read while the program runs.
+    pub(super) fn so_far(&mut self) -> Vec<Recorded> {
+        self.look();
+        self.followed.as_ref().map(Followed::so_far).unwrap_or_default()
     }
 
     /// Whether nothing in it was left unread.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use brickscope::Clock;
-use brickscope::keep::Limits;
+use brickscope::keep::{Limits, When};
 use brickscope_llama::recording::{Days, Recorded};
 use brickscope_runs::give_back;
 
@@ -17,6 +17,8 @@ const MOST_PIECES: usize = 16;
 pub(super) struct Followed {
     clock: Clock,
     limits: Limits,
+    /// What is kept whole, if something is.
+    when: Option<When>,
     /// `Err` has why one can't be read, or its room not be given back.
     all: BTreeMap<PathBuf, Result<Days, String>>,
     /// What can't be done, whatever else can.
@@ -24,8 +26,8 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    pub(super) fn new(clock: Clock, limits: Limits) -> Self {
-        Self { clock, limits, all: BTreeMap::new(), said: Vec::new() }
+    pub(super) fn new(clock: Clock, limits: Limits, when: Option<When>) -> Self {
+        Self { clock, limits, when, all: BTreeMap::new(), said: Vec::new() }
     }
 
     /// Reads what was written since.
@@ -37,6 +39,10 @@ impl Followed {
             let is_file = fs::symlink_metadata(&path).is_ok_and(|of| of.is_file());
             if is_file {
                 let days = Days::follow(&path, self.clock.clone(), self.limits);
+                let days = days.map(|days| match self.when {
+                    Some(when) => days.watching_for(when, self.limits),
+                    None => days,
+                });
                 self.all.insert(path, days.map_err(|why| why.to_string()));
             }
         }
@@ -47,6 +53,11 @@ impl Followed {
                 *of = Err(why);
             }
         }
+    }
+
+    /// What was recorded so far, in files that can be read.
+    pub(super) fn so_far(&self) -> Vec<Recorded> {
+        self.all.values().flatten().map(Days::so_far).collect()
     }
 
     /// What was recorded in a file, in the end. `None` if it was never seen.

@@ -1,11 +1,13 @@
-//! What `brickscope run` does around a recording: the folder that it lies in, the library that writes it, and the run that
-//! is made of it. `brickscope_llama::recording` reads it, and knows what nodes are.
+//! What `brickscope run` does around a recording: the folder that it lies in, the library that writes it, and the runs that
+//! are made of it. `brickscope_llama::recording` reads it, and knows what nodes are.
 
 mod described;
 mod folder;
 mod followed;
 mod library;
+mod runs_of;
 
 pub(crate) use described::{Described, Of};
 pub(crate) use folder::{Mark, Records};
 pub(crate) use library::Library;
+pub(crate) use runs_of::{Began, by_passes, describe, save, tell_so_far, with_others};

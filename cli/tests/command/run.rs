@@ -2,6 +2,7 @@
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
 mod experts;
+mod when;
 
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -6,11 +6,11 @@ use serde::{Deserialize, Deserializer};
 
 use super::chosen::Chosen;
 use super::format::{CALLS, Sent};
-use super::part::Part;
+use super::part::{AllFired, Part};
 use crate::{LooksAt, Node};
 
 /// Everything that one process recorded.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Recorded {
     /// Its number.
     pub process: u32,
@@ -38,6 +38,8 @@ pub struct Recorded {
     pub refused: u64,
     /// The sums of all passes, where only some of them are in `events`.
     pub part: Option<Part>,
+    /// How often the condition came true by which passes were to be kept whole, if there was one.
+    pub(crate) fired: Option<AllFired>,
 }
 
 /// A copy of ggml in the process.

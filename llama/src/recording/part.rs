@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brickscope::keep::{Chosen, Times};
+use brickscope::keep::{Chosen, Fired, Times, When};
 use brickscope::{Between, BrickKernel, LayerBrick, Phase, Profile};
 
 /// What tells passes apart.
@@ -16,8 +16,30 @@ pub(crate) enum Id {
     Graphs(Option<u32>),
 }
 
+/// How often a condition came true, by what tells the passes apart in which it did.
+#[derive(Debug, Clone)]
+pub(crate) struct AllFired {
+    pub(crate) when: When,
+    pub(crate) of: BTreeMap<Id, Fired>,
+}
+
+impl AllFired {
+    /// In passes of these.
+    pub(crate) fn of(&self, ids: &[Id]) -> Fired {
+        let mut sum = Fired::none(self.when);
+        ids.iter().filter_map(|id| self.of.get(id)).for_each(|fired| sum.merge(fired));
+        sum
+    }
+
+    /// The same where nothing was left out of the recording.
+    pub(crate) fn all_whole(mut self) -> Self {
+        self.of.values_mut().for_each(|fired| *fired = fired.all_whole());
+        self
+    }
+}
+
 /// The sums of all passes, by what tells these apart.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Part {
     pub(crate) of: BTreeMap<Id, AllPasses>,
     /// Whether requests came, which aren't kept.
@@ -47,6 +69,7 @@ impl AllPasses {
     pub(crate) fn merge(&mut self, other: &Self) {
         merge_sums(&mut self.sums, &other.sums);
         self.chosen.slowest.extend(&other.chosen.slowest);
+        self.chosen.around.extend(&other.chosen.around);
         self.chosen.samples.extend(other.chosen.samples.iter().cloned());
         for (phase, walls) in &other.walls {
             self.walls.entry(*phase).or_default().merge(walls);

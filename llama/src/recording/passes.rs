@@ -235,7 +235,7 @@ impl Looked {
 }
 
 /// How long each thread waited for a CPU in the passes of each phase, and on which CPUs.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Waits(pub(crate) BTreeMap<(Phase, u32), (CpuWait, BTreeMap<u32, u64>)>);
 
 impl Waits {

@@ -17,6 +17,10 @@ pub struct Kept {
     pub slowest: u64,
     /// All that were slower than this are among them, by the longest time between two tokens of a sequence that they lie in.
     pub slower_than_ns: Option<u64>,
+    /// How many were kept around what came true ([`Profile::fired`](crate::Profile::fired)), besides these: they stand for
+    /// themselves, too.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub around: u64,
     /// Samples of the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<Sample>,
@@ -49,6 +53,10 @@ pub struct WallsOf {
     pub phase: Phase,
     /// How long they took.
     pub walls: Times,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Durations: how many, their sum and their longest, exactly, and a histogram.
@@ -97,24 +105,32 @@ impl Kept {
     #[must_use]
     pub fn kept(&self) -> u64 {
         let sampled = self.samples.iter().map(|sample| sample.passes.len() as u64);
-        sampled.fold(self.slowest, u64::saturating_add)
+        sampled.fold(self.for_themselves(), u64::saturating_add)
+    }
+
+    fn for_themselves(&self) -> u64 {
+        self.slowest.saturating_add(self.around)
     }
 
     /// What a reader is told: a sentence without a full stop.
     #[must_use]
     pub fn line(&self) -> String {
+        let around = match self.around {
+            0 => String::new(),
+            n => format!(", {n} around what fired"),
+        };
         format!(
-            "kept: the {} slowest of {} passes, a sample of {}; sums: all",
+            "kept: the {} slowest of {} passes{around}, a sample of {}; sums: all",
             self.slowest,
             self.passes,
-            self.kept().saturating_sub(self.slowest)
+            self.kept().saturating_sub(self.for_themselves())
         )
     }
 
     /// Checks that each pass is counted once, and that each sample has one.
     pub(crate) fn check(&self, passes: u64) -> Result<(), String> {
         let of = self.samples.iter().map(|sample| sample.of);
-        let counted = of.fold(self.slowest, u64::saturating_add);
+        let counted = of.fold(self.for_themselves(), u64::saturating_add);
         if counted != self.passes || passes != self.passes {
             return Err(format!(
                 "what was kept stands for {counted} of {} passes, and the phases have {passes}",

@@ -15,16 +15,23 @@
 //! - **Memory**: what callers say that a pass takes, and [`Keeper::EACH`]; at most [`Limits`], one pass, and one for each
 //!   class. Beside that less than 32 KiB for each [`Times`].
 //! - **A run that fits** is whole: then no weight is needed, and none is stated.
+//! - **Conditions**: where a token or a pass took longer than the caller said by [`When`], [`Held`] keeps the passes around it
+//!   whole. It gets each pass first; what it doesn't keep, or gives up, is what a [`Keeper`] is offered, once. Its passes stand
+//!   for themselves: they were not chosen by chance. [`Fired`] counts all that came, and what was kept of them.
 
+mod held;
 mod kept;
 mod reservoir;
 mod slowest;
+mod when;
 
 use std::collections::BTreeMap;
 
+pub use self::held::{Came, Held};
 pub use self::kept::{Kept, Sample, Times, WallsOf};
 use self::reservoir::Reservoir;
 use self::slowest::Slowest;
+pub use self::when::{Fired, Timed, When};
 use crate::brick::Phase;
 use crate::stats::SplitMix64;
 
@@ -50,6 +57,13 @@ impl Limits {
     pub fn of_mib(mib: u32) -> Self {
         let all = usize::try_from(mib).unwrap_or(usize::MAX).saturating_mul(1 << 20);
         Self { slowest: all / 4 * 3, sampled: all / 4 }
+    }
+
+    /// The bytes of the passes around what comes true, which is half of all by default, and the limits of the others then.
+    #[must_use]
+    pub fn with_held(self) -> (usize, Self) {
+        let held = self.slowest / 3 * 2;
+        (held, Self { slowest: self.slowest - held, ..self })
     }
 }
 
@@ -87,7 +101,7 @@ struct Class {
 }
 
 /// A pass that is kept.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Entry<T> {
     offer: Offer,
     item: T,
@@ -97,7 +111,7 @@ struct Entry<T> {
 const SEED: u64 = 0x6b65_6570;
 
 /// Keeps some of the passes that it is offered: see [the module](self).
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Keeper<T> {
     limits: Limits,
     slowest: Slowest<T>,
@@ -118,9 +132,18 @@ pub struct Chosen {
     pub slowest: Vec<u64>,
     /// All that are slower than this are among them. `None` if none was left out.
     pub slower_than_ns: Option<u64>,
+    /// The serials of the passes that were [held](Held), in order. They are none of the others.
+    pub around: Vec<u64>,
     /// For each class its phase, the most tokens of one, how many passes are of it besides the slowest, and the serials of
     /// those that were kept.
     pub samples: Vec<(Phase, u64, u64, Vec<u64>)>,
+}
+
+impl Chosen {
+    fn none(of: u32, slower_than_ns: Option<u64>) -> Self {
+        let (slowest, around, samples) = (Vec::new(), Vec::new(), Vec::new());
+        Self { of, slowest, slower_than_ns, around, samples }
+    }
 }
 
 impl<T> Keeper<T> {
@@ -187,7 +210,7 @@ impl<T> Keeper<T> {
     pub fn finish(self) -> (Vec<(Offer, T)>, Vec<Chosen>) {
         let mut chosen: BTreeMap<u32, Chosen> = BTreeMap::new();
         let slower_than_ns = self.slowest.floor_ns();
-        let none = |of| Chosen { of, slowest: Vec::new(), slower_than_ns, samples: Vec::new() };
+        let none = |of| Chosen::none(of, slower_than_ns);
         let mut all: Vec<(Offer, T)> = Vec::new();
         for Entry { offer, item } in self.slowest.into_entries() {
             let of = chosen.entry(offer.of).or_insert_with(|| none(offer.of));

@@ -9,7 +9,7 @@ fn below(n: u64, random: &mut SplitMix64) -> u64 {
     u64::try_from(product >> 64).unwrap_or(0)
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Reservoir<T> {
     entries: Vec<Entry<T>>,
     seen: u64,

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use super::{Entry, Keeper};
 
 /// Sorted so that the fastest one is on top; of equals, the last one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Fastest<T>(Entry<T>);
 
 impl<T> Fastest<T> {
@@ -37,7 +37,7 @@ impl<T> Ord for Fastest<T> {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Slowest<T> {
     heap: BinaryHeap<Fastest<T>>,
     bytes: usize,

@@ -170,6 +170,11 @@ fn a_profile_says_what_its_passes_stand_for() {
     assert_eq!([1, 4, 5, 2].map(|serial| weights[&serial]), [30.0, 30.0, 30.0, 5.0]);
     assert_eq!(weights.values().sum::<f64>() + 2.0, 97.0);
     assert_eq!(kept.line(), "kept: the 2 slowest of 97 passes, a sample of 4; sums: all");
+    // Those around what came true are no sample either.
+    let with = Kept { passes: 100, around: 3, ..kept.clone() };
+    assert_eq!((with.check(100), with.kept()), (Ok(()), 9));
+    let said = "kept: the 2 slowest of 100 passes, 3 around what fired, a sample of 4; sums: all";
+    assert_eq!(with.line(), said);
     let wrong = kept.check(98);
     assert!(wrong.is_err_and(|why| why.contains("97 of 97 passes, and the phases have 98")));
     let none = Kept { samples: vec![sample(90, &[])], passes: 90, ..Kept::default() };

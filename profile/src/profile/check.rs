@@ -45,6 +45,9 @@ impl Profile {
                 return Err(format!("{said} passes were kept, and {there} are there"));
             }
         }
+        if let Some(fired) = &self.fired {
+            fired.check()?;
+        }
         let all_passes_are_kept = self.dropped.passes == 0;
         request::check(&self.requests, &self.parts, &self.passes, all_passes_are_kept)?;
         if self.dropped.spans == 0 {

@@ -34,7 +34,7 @@ use crate::digest::{DigestFault, KernelDigest, Tolerance, first_fault};
 use crate::dropped::Dropped;
 use crate::experts::LayerExperts;
 use crate::graph::{ExecutionGraph, PtxRegistry};
-use crate::keep::Kept;
+use crate::keep::{Fired, Kept};
 use crate::latency::Latency;
 use crate::layers::LayerTables;
 use crate::machine::{Ceilings, Machine, OtherLoad};
@@ -123,6 +123,9 @@ pub struct Profile {
     /// Which of all passes these are, where some were kept and the others only summed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Kept>,
+    /// How often the condition came true by which passes were to be kept whole, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fired: Option<Fired>,
     /// The requests of a server, in the order in which they were told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<Request>,
@@ -230,6 +233,7 @@ impl Profile {
             latency: Latency::default(),
             passes: Vec::new(),
             kept: None,
+            fired: None,
             requests: Vec::new(),
             parts: Vec::new(),
             tiles: Vec::new(),

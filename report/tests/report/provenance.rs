@@ -222,6 +222,7 @@ impl<'f> Files<'f> {
         use brickscope_analysis::roofline::Roofline;
         let mut told: Vec<String> = profile.dropped.lines().collect();
         told.extend(profile.kept.iter().map(|kept| kept.line()));
+        told.extend(profile.fired.iter().map(|fired| fired.line()));
         told.push(brickscope_analysis::view::headline(profile));
         told.push(view::next_step(profile));
         told.extend(profile.not_finite.as_ref().map(ToString::to_string));

@@ -48,6 +48,11 @@ pub(super) fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
         (dropped.passes, dropped.spans) = (0, 0);
         notes.insert(0, Piece { text: kept.line(), tone: Tone::Plain });
     }
+    if let Some(fired) = &profile.fired {
+        // What somebody waits for.
+        let tone = if fired.fired > 0 { Tone::Bad } else { Tone::Plain };
+        notes.insert(0, Piece { text: fired.line(), tone });
+    }
     let [lost, left_out] = dropped.lost_and_left_out();
     notes.extend(lost.lines().map(bad));
     // That was on purpose.

@@ -17,7 +17,7 @@ struct Sequence {
 }
 
 /// The sequences of each context, by their numbers.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Intervals(HashMap<(Option<u16>, u32), Sequence>);
 
 impl Intervals {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::recording::events::{Event, Graph, Load, Pass};
 
 /// The events of one pass, with it at their end, and then a look at the threads, if there is one.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Item {
     pub(super) events: Vec<Event>,
     /// The last look at the threads before it.
@@ -102,7 +102,7 @@ fn thread_of(event: &Event) -> Option<u16> {
 }
 
 /// What came before a pass, as far as it says something of it.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Before {
     of_context: HashMap<Option<u16>, Pass>,
     of_thread: HashMap<u16, Pass>,

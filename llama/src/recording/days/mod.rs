@@ -8,6 +8,7 @@
 mod intervals;
 mod items;
 mod room;
+mod trigger;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::File;
@@ -15,13 +16,15 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use brickscope::keep::{Chosen, Keeper, Limits, Offer};
-use brickscope::{BrickProfiler, Clock};
+use brickscope::keep::{Chosen, Keeper, Limits, Offer, When};
+use brickscope::{BrickProfiler, Clock, Phase};
 
 use self::intervals::Intervals;
 use self::items::{Before, Item, split, whole};
 use self::room::Room;
+use self::trigger::{Ended, Trigger};
 use super::events::{Event, Recorded};
 use super::format::{HEADER, MAGIC, MOST, Record, VERSION, halves};
 use super::groups::id_of;
@@ -42,9 +45,9 @@ const MOST_PASSES: usize = 1 << 15;
 const MOST_OTHERS: usize = 4 << 20;
 
 /// A recording that goes on for days.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Days {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     clock: Clock,
     recorded: Recorded,
@@ -56,7 +59,7 @@ pub struct Days {
     room: Room,
     /// Where the descriptions of graphs are, by their numbers.
     described: HashMap<u32, Range<u64>>,
-    profilers: BTreeMap<Id, BrickProfiler>,
+    profilers: BTreeMap<Id, Arc<BrickProfiler>>,
     summed: BTreeMap<Id, Summed>,
     before: Before,
     intervals: Intervals,
@@ -67,6 +70,8 @@ pub struct Days {
     /// All bytes of what is kept.
     most_bytes: usize,
     keeper: Keeper<Item>,
+    /// What has passes before the keeper, if something is to be kept whole.
+    trigger: Option<Trigger>,
     /// Passes that don't count. `None` once there was no room for all.
     others: Option<Vec<(u64, Item)>>,
     others_bytes: usize,
@@ -74,11 +79,26 @@ pub struct Days {
 }
 
 /// A pass that may yet be found to be slow.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Waiting {
     offer: Offer,
+    begin_ns: u64,
     end_ns: u64,
+    /// The tokens that came at its end: when the one before had come, and how long ago that was.
+    tokens: Vec<(u64, u64)>,
+    /// Whether a graph was described in it.
+    is_described: bool,
     item: Item,
+}
+
+impl Waiting {
+    /// For who looks at passes in the order in which they ended. Whether it counts is decided by then.
+    fn ended(&self, counts: bool) -> Ended<'_> {
+        let Offer { serial, of, .. } = self.offer;
+        let of = (counts && !self.is_described).then_some(of);
+        let (begin_ns, end_ns) = (self.begin_ns, self.end_ns);
+        Ended { serial, begin_ns, end_ns, of, tokens: &self.tokens }
+    }
 }
 
 impl Days {
@@ -90,7 +110,7 @@ impl Days {
     /// If it can't be opened.
     pub fn follow(path: &Path, clock: Clock, limits: Limits) -> io::Result<Self> {
         Ok(Self {
-            file: File::options().read(true).write(true).open(path)?,
+            file: Arc::new(File::options().read(true).write(true).open(path)?),
             path: path.to_owned(),
             clock,
             recorded: Recorded::default(),
@@ -107,10 +127,21 @@ impl Days {
             waiting: VecDeque::new(),
             most_bytes: limits.slowest.saturating_add(limits.sampled),
             keeper: Keeper::new(limits),
+            trigger: None,
             others: Some(Vec::new()),
             others_bytes: 0,
             had_requests: false,
         })
+    }
+
+    /// Keeps those passes whole that `when` is true of, and their neighbours, within the same `limits` as all others. Said
+    /// before anything is read.
+    #[must_use]
+    pub fn watching_for(mut self, when: When, limits: Limits) -> Self {
+        let (bytes, others) = limits.with_held();
+        self.trigger = Some(Trigger::new(when, bytes));
+        self.keeper = Keeper::new(others);
+        self
     }
 
     /// The file, for who gives back what was read.
@@ -249,7 +280,9 @@ impl Days {
             if let Some(found) = Passes::over(item.events.iter(), false).next() {
                 let id = id_of(&self.recorded, &found);
                 let clock = &self.clock;
-                self.profilers.entry(id).or_insert_with(|| Summed::profiler(clock.clone()));
+                self.profilers
+                    .entry(id)
+                    .or_insert_with(|| Arc::new(Summed::profiler(clock.clone())));
             }
         }
         let (recorded, profilers, clock) = (&self.recorded, &self.profilers, &self.clock);
@@ -269,9 +302,10 @@ impl Days {
             let [begin_ns, end_ns] = [found.pass.begin, found.pass.end].map(at);
             let slow = self.intervals.add(&found.pass, end_ns);
             let least = least_bytes(self.most_bytes, rows(&found));
+            let is_described = !found.described.is_empty();
             drop(found);
             let mut slow_ns = end_ns.saturating_sub(begin_ns);
-            for (from_ns, ns) in slow {
+            for &(from_ns, ns) in &slow {
                 sum.intervals.add(ns);
                 slow_ns = slow_ns.max(ns);
                 // Nobody had this token while these ran, either.
@@ -282,22 +316,28 @@ impl Days {
             self.before.went(&mut item);
             let serial = self.serial;
             self.serial += 1;
-            let Some(pass) = counted else {
-                others.push((serial, item));
-                continue;
-            };
             let nth = self.ids.iter().position(|of| *of == id).unwrap_or_else(|| {
                 self.ids.push(id);
                 self.ids.len() - 1
             });
             let of = u32::try_from(nth).unwrap_or(u32::MAX);
-            let (phase, tokens, bytes) = (pass.phase, pass.tokens, item.bytes().max(least));
+            let is_counted = counted.is_some();
+            let (phase, tokens) =
+                counted.map_or((Phase::Decode, 0), |pass| (pass.phase, pass.tokens));
+            let bytes = item.bytes().max(least);
             let offer = Offer { serial, of, phase, tokens, slow_ns, bytes };
-            self.waiting.push_back(Waiting { offer, end_ns, item });
-            if self.waiting.len() > WAITING
-                && let Some(Waiting { offer, item, .. }) = self.waiting.pop_front()
-            {
-                self.keeper.add(offer, item);
+            let waiting = Waiting { offer, begin_ns, end_ns, tokens: slow, is_described, item };
+            if let Some(trigger) = &mut self.trigger {
+                trigger.ended(&waiting.ended(is_counted));
+            }
+            if !is_counted {
+                others.push((serial, waiting.item));
+                continue;
+            }
+            self.waiting.push_back(waiting);
+            if self.waiting.len() > WAITING {
+                let first = self.waiting.pop_front();
+                keep(first, self.trigger.as_mut(), &mut self.keeper);
             }
         }
         drop(all_labels);
@@ -327,12 +367,30 @@ impl Days {
     pub fn finish(mut self) -> Result<Recorded, FileError> {
         while self.advance()?.is_some() {}
         self.settle(true);
-        while let Some(Waiting { offer, item, .. }) = self.waiting.pop_front() {
-            self.keeper.add(offer, item);
+        Ok(self.end())
+    }
+
+    /// What it would be if the program had ended after the last pass of which it is known what came after it. The recording
+    /// goes on; until what is returned is dropped, there is twice as much in memory.
+    #[must_use]
+    pub fn so_far(&self) -> Recorded {
+        let mut now = self.clone();
+        // Of passes that go on.
+        now.recorded.events.clear();
+        now.end()
+    }
+
+    fn end(mut self) -> Recorded {
+        while let Some(first) = self.waiting.pop_front() {
+            keep(Some(first), self.trigger.as_mut(), &mut self.keeper);
         }
         let is_whole = self.is_whole();
         let keeper = std::mem::replace(&mut self.keeper, Keeper::new(Limits::default()));
-        let (kept, chosen) = keeper.finish();
+        let (mut kept, mut chosen) = keeper.finish();
+        if let Some(trigger) = self.trigger.take() {
+            let fired = trigger.finish(&self.ids, &mut kept, &mut chosen);
+            self.recorded.fired = Some(if is_whole { fired.all_whole() } else { fired });
+        }
         let mut items: Vec<(u64, Item)> =
             kept.into_iter().map(|(offer, item)| (offer.serial, item)).collect();
         if is_whole {
@@ -349,7 +407,7 @@ impl Days {
         if !is_whole {
             self.recorded.part = Some(self.part(chosen));
         }
-        Ok(Recorded { events, ..self.recorded })
+        Recorded { events, ..self.recorded }
     }
 
     fn part(&mut self, chosen: Vec<Chosen>) -> Part {
@@ -364,6 +422,15 @@ impl Days {
             part.of.insert(id, summed.finish(profiler, chosen));
         }
         part
+    }
+}
+
+/// Keeps a pass that waits no more, or drops it or another one.
+fn keep(first: Option<Waiting>, trigger: Option<&mut Trigger>, keeper: &mut Keeper<Item>) {
+    let Some(Waiting { offer, item, .. }) = first else { return };
+    match trigger {
+        Some(trigger) => trigger.keep(offer, item, keeper),
+        None => keeper.add(offer, item),
     }
 }
 

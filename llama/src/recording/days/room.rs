@@ -11,7 +11,7 @@ use crate::recording::format::PAGES;
 /// A multiple of whole pages.
 const PAGE: u64 = PAGES as u64;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Room {
     /// Up to here nothing is left to give back.
     from: u64,

@@ -77,13 +77,22 @@ fn file() -> (Vec<u64>, Vec<u8>) {
     (used, bytes)
 }
 
-/// Follows it, while a few passes are written at a time, and what isn't needed is taken away.
+/// Follows it to its end.
 fn followed(limits: Limits) -> (Recorded, Vec<u8>) {
+    let (_on_disk, days, bytes) = following(limits, None);
+    (days.finish().expect("it can be read"), bytes)
+}
+
+/// Follows it, while a few passes are written at a time, and what isn't needed is taken away. The last of them aren't read yet.
+fn following(limits: Limits, when: Option<&str>) -> (NamedTempFile, Days, Vec<u8>) {
     let (used, bytes) = file();
     let on_disk = NamedTempFile::new().expect("a file");
     on_disk.as_file().write_all_at(&bytes, 0).expect("it can be written");
     let mut days =
         Days::follow(on_disk.path(), MockClock::default().clock(), limits).expect("it is there");
+    if let Some(when) = when {
+        days = days.watching_for(when.parse().expect("a condition"), limits);
+    }
     let begin = (HEADER + padding().len()) as u64;
     let described = begin..begin + nodes().len() as u64;
     let mut given = 0;
@@ -106,7 +115,7 @@ fn followed(limits: Limits) -> (Recorded, Vec<u8>) {
     assert!(given >= PAGES as u64, "room is given back");
     let all = used.last().expect("there are passes");
     on_disk.as_file().write_all_at(&all.to_le_bytes(), 16).expect("it can be written");
-    (days.finish().expect("it can be read"), bytes)
+    (on_disk, days, bytes)
 }
 
 fn replayed(recorded: &Recorded) -> Profile {
@@ -157,6 +166,65 @@ fn sums_are_those_of_all_passes_and_the_slow_ones_are_there() {
     // Half of all passes are faster than the one that stands for them.
     let typical = profile.typical_pass(Phase::Decode).expect("it decoded").wall_ns;
     assert!(typical < 9_000, "{typical}");
+}
+
+/// Every hundredth token comes late.
+#[test]
+fn tokens_over_a_limit_are_kept_whole_with_their_neighbours() {
+    let limits = Limits { slowest: 60_000, sampled: 10_000 };
+    let (_on_disk, days, _) = following(limits, Some("token>55us"));
+    let profile = replayed(&days.finish().expect("it can be read"));
+    let fired = profile.fired.expect("there was a condition");
+    assert_eq!(fired.line(), "5 tokens took over 55 µs; 5 are kept whole");
+    for slow in (99..PASSES).step_by(100) {
+        for near in slow - 2..(slow + 3).min(PASSES) {
+            let [begin, wall] = times(near);
+            let is_it = |pass: &&brickscope::Pass| (pass.start_ns, pass.wall_ns) == (begin, wall);
+            let pass = profile.passes.iter().find(is_it);
+            let pass = pass.unwrap_or_else(|| panic!("pass {near} isn't there"));
+            let spans = profile.spans.iter().filter(|span| span.pass == Some(pass.serial));
+            assert!(spans.count() >= 2, "with its bricks");
+        }
+    }
+    let kept = profile.kept.as_ref().expect("not all were kept");
+    assert_eq!((kept.passes, kept.around), (PASSES, 5 * 5 - 2), "the last one has none after it");
+    let sampled: f64 = kept.weights().values().sum();
+    let all = sampled + (kept.slowest + kept.around) as f64;
+    assert!((all - PASSES as f64).abs() < 1e-6, "{sampled}");
+    // Sums are of all, as without a condition.
+    let (recorded, _) = followed(limits);
+    assert_eq!(profile.phases, replayed(&recorded).phases);
+}
+
+#[test]
+fn a_condition_that_never_comes_true_is_told_too() {
+    let (_on_disk, days, _) = following(Limits::default(), Some("pass>1s"));
+    let recorded = days.finish().expect("it can be read");
+    assert!(recorded.part.is_none());
+    let fired = replayed(&recorded).fired.expect("there was a condition");
+    assert_eq!(fired.line(), "no pass took over 1 s");
+    let (recorded, _) = followed(Limits::default());
+    assert_eq!(replayed(&recorded).fired, None);
+}
+
+#[test]
+fn what_is_kept_so_far_is_a_recording_and_it_goes_on() {
+    for limits in [Limits::default(), Limits { slowest: 20_000, sampled: 10_000 }] {
+        let (_on_disk, days, _) = following(limits, Some("token>55us"));
+        let so_far = days.so_far();
+        let profile = replayed(&so_far);
+        let listed = so_far.events.iter().filter(|event| matches!(event, Event::Pass(_))).count();
+        let passes = profile.kept.as_ref().map_or(listed as u64, |kept| kept.passes);
+        // Three passes aren't read yet, and of the last one it isn't known what came after it.
+        assert_eq!(passes, PASSES - 4);
+        assert_eq!(profile.kept.is_none(), limits == Limits::default());
+        assert_eq!(profile.fired.map(|fired| fired.fired), Some(4));
+        assert_eq!(days.so_far().events, so_far.events, "it changes nothing");
+        let (_on_disk, alone, _) = following(limits, Some("token>55us"));
+        let [ended, alone] = [days, alone].map(|days| days.finish().expect("it can be read"));
+        assert_eq!(ended.events, alone.events);
+        assert_eq!(replayed(&ended).fired.map(|fired| fired.fired), Some(5));
+    }
 }
 
 /// A token of one sequence that waits for a pass of another one is slow, and so is that pass.

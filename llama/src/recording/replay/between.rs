@@ -36,7 +36,7 @@ pub(crate) fn between(profile: &Profile, gaps: &[Option<Gap>]) -> Option<Between
 }
 
 /// The sums of passes that decode and come after others, and of what lies before them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Sums {
     between: Between,
     calls: [[u64; 2]; CALLS.len()],

@@ -3,7 +3,7 @@
 use brickscope::Phase;
 
 /// What is counted on the way.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
     pub(crate) threads: u32,
     pub(crate) prompt_tokens: u64,

@@ -1,6 +1,6 @@
 //! A profile of the passes that were kept, with the sums of all.
 
-use brickscope::keep::{Kept, Sample, WallsOf};
+use brickscope::keep::{Fired, Kept, Sample, WallsOf};
 use brickscope::{Absent, Dropped, Phase, Profile};
 
 use crate::recording::groups::Group;
@@ -20,6 +20,7 @@ pub(crate) fn state(profile: &mut Profile, part: &Part, group: &Group) -> Option
         profile.passes.clear();
         profile.spans.clear();
         profile.dependencies.clear();
+        profile.fired = profile.fired.map(Fired::none_whole);
         all.notes.push("which passes were kept can't be told, so only sums are shown".to_owned());
     }
     let sums = &all.sums;
@@ -48,6 +49,7 @@ pub(crate) fn state(profile: &mut Profile, part: &Part, group: &Group) -> Option
 fn kept(profile: &Profile, all: &AllPasses, passes: u64) -> Option<Kept> {
     let chosen = &all.chosen;
     let mut numbers: Vec<u64> = chosen.slowest.clone();
+    numbers.extend(&chosen.around);
     chosen.samples.iter().for_each(|(.., of)| numbers.extend(of));
     numbers.sort_unstable();
     let mut serials: Vec<u32> = profile.passes.iter().map(|pass| pass.serial).collect();
@@ -68,6 +70,7 @@ fn kept(profile: &Profile, all: &AllPasses, passes: u64) -> Option<Kept> {
         passes,
         slowest: chosen.slowest.len() as u64,
         slower_than_ns: chosen.slower_than_ns,
+        around: chosen.around.len() as u64,
         samples: chosen.samples.iter().map(sample).collect(),
         walls: walls.collect(),
         intervals: all.intervals.clone(),

@@ -168,6 +168,7 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
             "{n} {what} tied to no passes: by time and by lengths none could be meant, or several"
         ));
     }
+    profile.fired = recorded.fired.as_ref().map(|fired| fired.of(group.ids()));
     if let Some(part) = &recorded.part
         && let Some(all) = kept::state(&mut profile, part, group)
     {

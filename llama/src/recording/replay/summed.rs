@@ -13,7 +13,7 @@ use crate::recording::part::AllPasses;
 use crate::recording::passes::{Found, Waits};
 
 /// What is known of the passes so far, besides the sums that a profiler has.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Summed {
     counts: Counts,
     between: Sums,
