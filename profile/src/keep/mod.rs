@@ -14,15 +14,19 @@
 //!   a histogram of all walls, and of all times between tokens.
 //! - **Memory**: what callers say that a pass takes, and [`Keeper::EACH`]; at most [`Limits`], one pass, and one for each
 //!   class. Beside that less than 32 KiB for each [`Times`].
+//! - **Requests** of a server: a [`RequestKeeper`] says which. Those with the slowest tokens are kept with all passes that ran
+//!   meanwhile, and a sample of the others; their sums are of all ([`KeptRequests`]).
 //! - **A run that fits** is whole: then no weight is needed, and none is stated.
 
 mod kept;
+mod requests;
 mod reservoir;
 mod slowest;
 
 use std::collections::BTreeMap;
 
 pub use self::kept::{Kept, Sample, Times, WallsOf};
+pub use self::requests::{ChosenRequests, KeptRequests, RequestKeeper, RequestOffer};
 use self::reservoir::Reservoir;
 use self::slowest::Slowest;
 use crate::brick::Phase;

@@ -8,6 +8,7 @@
 mod intervals;
 mod items;
 mod room;
+mod served;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::File;
@@ -22,6 +23,7 @@ use brickscope::{BrickProfiler, Clock};
 use self::intervals::Intervals;
 use self::items::{Before, Item, split, whole};
 use self::room::Room;
+use self::served::Served;
 use super::events::{Event, Recorded};
 use super::format::{HEADER, MAGIC, MOST, Record, VERSION, halves};
 use super::groups::id_of;
@@ -38,6 +40,8 @@ const MOST_SHAPES: usize = 16;
 const WAITING: usize = 64;
 /// Half as many passes as a profile lists.
 const MOST_PASSES: usize = 1 << 15;
+/// Of requests, as many bytes are kept beside as this part of those of passes.
+const SERVED: usize = 4;
 /// The most bytes of passes that don't count, as long as all others are there.
 const MOST_OTHERS: usize = 4 << 20;
 
@@ -70,7 +74,7 @@ pub struct Days {
     /// Passes that don't count. `None` once there was no room for all.
     others: Option<Vec<(u64, Item)>>,
     others_bytes: usize,
-    had_requests: bool,
+    served: Served,
 }
 
 /// A pass that may yet be found to be slow.
@@ -109,7 +113,7 @@ impl Days {
             keeper: Keeper::new(limits),
             others: Some(Vec::new()),
             others_bytes: 0,
-            had_requests: false,
+            served: Served::new(limits.slowest.saturating_add(limits.sampled) / SERVED),
         })
     }
 
@@ -214,16 +218,21 @@ impl Days {
         let events = std::mem::take(&mut self.recorded.events);
         let (items, open) = split(events, is_last);
         self.recorded.events = open;
+        let clock = self.clock.clone();
+        let at = |count: u64| clock.time_of_count(count).unwrap_or(count);
+        let is_whole = self.is_whole();
+        self.served.look(&mut self.recorded.asked, is_whole, &at);
+        if self.served.is_large() {
+            self.others = None;
+        }
         let needed: BTreeSet<u32> = items.iter().flat_map(Item::graphs).collect();
         self.describe(&needed);
         self.sum(items);
         if self.recorded.graphs.len() > MOST_SHAPES {
             self.recorded.graphs.retain(|number, _| needed.contains(number));
         }
-        self.had_requests |= !self.recorded.asked.is_empty();
-        if !self.is_whole() {
-            self.recorded.asked.clear();
-        }
+        let is_whole = self.is_whole();
+        self.served.settle(&mut self.recorded.asked, (is_whole, is_last), &at);
     }
 
     /// Reads descriptions of graphs again that aren't in memory.
@@ -267,6 +276,7 @@ impl Days {
             let labels = all_labels.entry(id).or_insert_with(|| Graphs::new(profiler, recorded));
             let counted = sum.add(profiler, labels, &found);
             let [begin_ns, end_ns] = [found.pass.begin, found.pass.end].map(at);
+            self.served.add(&found.pass, id, [begin_ns, end_ns]);
             let slow = self.intervals.add(&found.pass, end_ns);
             let least = least_bytes(self.most_bytes, rows(&found));
             drop(found);
@@ -353,7 +363,8 @@ impl Days {
     }
 
     fn part(&mut self, chosen: Vec<Chosen>) -> Part {
-        let mut part = Part { had_requests: self.had_requests, ..Part::default() };
+        let served = std::mem::replace(&mut self.served, Served::new(0));
+        let mut part = Part { requests: served.finish(), ..Part::default() };
         for chosen in chosen {
             let id = usize::try_from(chosen.of).ok().and_then(|nth| self.ids.get(nth)).copied();
             let Some(id) = id else { continue };
