@@ -168,6 +168,7 @@ fn merge_sums(sums: &mut Profile, other: &Profile) {
         }
     }
     add(&mut sums.dropped.spans, other.dropped.spans);
+    add(&mut sums.dropped.warm_up_passes, other.dropped.warm_up_passes);
     add(&mut sums.dropped.disturbed_passes, other.dropped.disturbed_passes);
     add(&mut sums.overhead.spans, other.overhead.spans);
     // What these are of both together, sums don't tell.

@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use brickscope::keep::{Chosen, Keeper, Limits, Offer};
-use brickscope::{BrickProfiler, Clock};
+use brickscope::{BrickProfiler, Clock, Phase};
 
 use self::intervals::Intervals;
 use self::items::{Before, Item, split, whole};
@@ -68,6 +68,8 @@ pub struct Days {
     /// The numbers of these are what [`Offer::of`] is.
     ids: Vec<Id>,
     waiting: VecDeque<Waiting>,
+    /// Passes of which it isn't decided whether they count, by their numbers.
+    not_judged: BTreeMap<u64, Waiting>,
     /// All bytes of what is kept.
     most_bytes: usize,
     keeper: Keeper<Item>,
@@ -109,6 +111,7 @@ impl Days {
             serial: 0,
             ids: Vec::new(),
             waiting: VecDeque::new(),
+            not_judged: BTreeMap::new(),
             most_bytes: limits.slowest.saturating_add(limits.sampled),
             keeper: Keeper::new(limits),
             others: Some(Vec::new()),
@@ -274,7 +277,9 @@ impl Days {
             let Some(profiler) = profilers.get(&id) else { continue };
             let sum = self.summed.entry(id).or_default();
             let labels = all_labels.entry(id).or_insert_with(|| Graphs::new(profiler, recorded));
-            let counted = sum.add(profiler, labels, &found);
+            let serial = self.serial;
+            self.serial += 1;
+            let judged = sum.add(serial, profiler, labels, &found);
             let [begin_ns, end_ns] = [found.pass.begin, found.pass.end].map(at);
             self.served.add(&found.pass, id, [begin_ns, end_ns]);
             let slow = self.intervals.add(&found.pass, end_ns);
@@ -285,33 +290,61 @@ impl Days {
                 sum.intervals.add(ns);
                 slow_ns = slow_ns.max(ns);
                 // Nobody had this token while these ran, either.
-                for of in self.waiting.iter_mut().filter(|of| of.end_ns > from_ns) {
+                let not_judged = self.not_judged.values_mut();
+                let all = self.waiting.iter_mut().chain(not_judged);
+                for of in all.filter(|of| of.end_ns > from_ns) {
                     of.offer.slow_ns = of.offer.slow_ns.max(ns);
                 }
             }
             self.before.went(&mut item);
-            let serial = self.serial;
-            self.serial += 1;
-            let Some(pass) = counted else {
-                others.push((serial, item));
-                continue;
-            };
             let nth = self.ids.iter().position(|of| *of == id).unwrap_or_else(|| {
                 self.ids.push(id);
                 self.ids.len() - 1
             });
             let of = u32::try_from(nth).unwrap_or(u32::MAX);
-            let (phase, tokens, bytes) = (pass.phase, pass.tokens, item.bytes().max(least));
-            let offer = Offer { serial, of, phase, tokens, slow_ns, bytes };
-            self.waiting.push_back(Waiting { offer, end_ns, item });
-            if self.waiting.len() > WAITING
-                && let Some(Waiting { offer, item, .. }) = self.waiting.pop_front()
-            {
-                self.keeper.add(offer, item);
+            let bytes = item.bytes().max(least);
+            // Its phase and its tokens are stated when it is judged.
+            let offer = Offer { serial, of, phase: Phase::Decode, tokens: 0, slow_ns, bytes };
+            self.not_judged.insert(serial, Waiting { offer, end_ns, item });
+            for (serial, counted) in judged {
+                let Some(mut waiting) = self.not_judged.remove(&serial) else { continue };
+                let Some((phase, tokens)) = counted else {
+                    others.push((serial, waiting.item));
+                    continue;
+                };
+                (waiting.offer.phase, waiting.offer.tokens) = (phase, tokens);
+                self.waiting.push_back(waiting);
+                if self.waiting.len() > WAITING
+                    && let Some(Waiting { offer, item, .. }) = self.waiting.pop_front()
+                {
+                    self.keeper.add(offer, item);
+                }
             }
         }
         drop(all_labels);
         others.into_iter().for_each(|(serial, item)| self.add_other(serial, item));
+    }
+
+    /// Nothing follows: what waited for it is judged, and nothing waits any more.
+    fn judge_all(&mut self) {
+        let mut others = Vec::new();
+        for (id, summed) in &mut self.summed {
+            let Some(profiler) = self.profilers.get(id) else { continue };
+            for (serial, counted) in summed.end(profiler) {
+                let Some(mut waiting) = self.not_judged.remove(&serial) else { continue };
+                match counted {
+                    Some((phase, tokens)) => {
+                        (waiting.offer.phase, waiting.offer.tokens) = (phase, tokens);
+                        self.waiting.push_back(waiting);
+                    }
+                    None => others.push((serial, waiting.item)),
+                }
+            }
+        }
+        others.into_iter().for_each(|(serial, item)| self.add_other(serial, item));
+        while let Some(Waiting { offer, item, .. }) = self.waiting.pop_front() {
+            self.keeper.add(offer, item);
+        }
     }
 
     fn add_other(&mut self, serial: u64, item: Item) {
@@ -337,9 +370,7 @@ impl Days {
     pub fn finish(mut self) -> Result<Recorded, FileError> {
         while self.advance()?.is_some() {}
         self.settle(true);
-        while let Some(Waiting { offer, item, .. }) = self.waiting.pop_front() {
-            self.keeper.add(offer, item);
-        }
+        self.judge_all();
         let is_whole = self.is_whole();
         let keeper = std::mem::replace(&mut self.keeper, Keeper::new(Limits::default()));
         let (kept, chosen) = keeper.finish();

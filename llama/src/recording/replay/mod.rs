@@ -4,6 +4,7 @@ mod between;
 mod counts;
 mod experts;
 mod graphs;
+mod judge;
 mod kept;
 mod phase;
 mod ran;

@@ -46,8 +46,8 @@ pub(crate) struct Came {
     pieces: u64,
     /// How many tokens it says that the answer has.
     stated: Option<u32>,
-    /// Whether it ended, or who asked has gone.
-    pub(crate) is_over: bool,
+    /// When it ended, or who asked was found to have gone.
+    pub(crate) ended: Option<u64>,
     /// Whether more may come of it than is known, of requests that are tied bit by bit.
     goes_on: bool,
 }
@@ -138,7 +138,7 @@ impl Came {
             is_limit: answer.is_limit,
             pieces: answer.pieces,
             stated: answer.stated[1],
-            is_over: last.is_some() || gone.is_some(),
+            ended: last.map(|[_, end]| end).or(gone),
             goes_on: false,
         }
     }
@@ -147,7 +147,7 @@ impl Came {
     pub(super) fn as_of(&self, known_ns: u64) -> Self {
         let mut of = self.clone();
         of.first = of.first.filter(|[begin, _]| *begin <= known_ns);
-        of.goes_on = !of.is_over || of.until > known_ns;
+        of.goes_on = of.ended.is_none() || of.until > known_ns;
         if of.goes_on {
             (of.last, of.until) = (None, u64::MAX);
         }

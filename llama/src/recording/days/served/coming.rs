@@ -1,6 +1,6 @@
 //! Requests that have not ended, and the sums of all.
 
-use brickscope::keep::{KeptRequests, Times};
+use brickscope::keep::KeptRequests;
 use brickscope::{Ending, Request};
 
 use crate::recording::events::Asked;
@@ -124,10 +124,8 @@ impl Coming {
     ) -> Request {
         let Self { nth, arrived, is_cut, n_tokens, .. } = self;
         let mut tokens_ns = self.tokens;
-        let mut ended = ended;
-        if let Some((ended_ns, _)) = &mut ended {
-            tokens_ns.retain(|at| *at <= *ended_ns);
-            *ended_ns = (*ended_ns).max(arrived);
+        if let Some((ended_ns, _)) = ended {
+            tokens_ns.retain(|at| *at <= ended_ns);
         }
         tokens_ns.shrink_to_fit();
         let latest = tokens_ns.first().copied().or(ended.map(|(at, _)| at)).unwrap_or(u64::MAX);
@@ -171,15 +169,11 @@ impl Sums {
         sums.untied += u64::from(!is_tied && !came.has_failed && came.last.is_some());
         let Some((ended_ns, ending)) = ended else { return };
         if !matches!(ending, Ending::Error | Ending::Cancelled) {
-            add(&mut sums.whole, ended_ns, of.arrived);
+            sums.whole.add(ended_ns.saturating_sub(of.arrived));
         }
         match sums.endings.iter_mut().find(|(of, _)| *of == ending) {
             Some((_, n)) => *n += 1,
             None => sums.endings.push((ending, 1)),
         }
     }
-}
-
-fn add(times: &mut Times, to_ns: u64, from_ns: u64) {
-    times.add(to_ns.saturating_sub(from_ns));
 }

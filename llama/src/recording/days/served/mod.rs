@@ -196,7 +196,7 @@ impl Served {
             }
         }
         // When the first of those came that go on; and of those that may be any turn.
-        let open = || self.came.iter().filter(|came| !came.is_over || came.until > known_ns);
+        let open = || self.came.iter().filter(|came| came.ended.is_none() || came.until > known_ns);
         let open_ns = open().map(|came| came.arrived).min();
         let any_ns = open().filter(|came| came.is_any()).map(|came| came.arrived).min();
         let given_up = self.coming.iter().filter(|(_, of)| of.is_given_up);
@@ -211,8 +211,8 @@ impl Served {
             // One that can't have any turn waits for nobody.
             let is_known = !came.is_tieable()
                 || if ties.is_empty() { is_after(open_ns) } else { is_after(any_ns) };
-            let is_settled =
-                came.is_over && self.passes.has_two_after(came.until) && is_known;
+            let is_over = came.ended.is_some() && self.passes.has_two_after(came.until);
+            let is_settled = is_over && is_known;
             if !(is_last || is_settled || too_many > 0) {
                 continue;
             }
@@ -234,7 +234,7 @@ impl Served {
             return;
         };
         self.room += coming.tokens();
-        let until = if came.is_over { came.until } else { u64::MAX };
+        let until = if came.ended.is_some() { came.until } else { u64::MAX };
         for (id, tie) in ties {
             self.passes.name(*id, *tie, until);
             if let Some(live) = self.live.get_mut(id) {
@@ -244,10 +244,8 @@ impl Served {
         if ties.is_empty() {
             self.live.values_mut().for_each(|live| live.doubt(came));
         }
-        let ended: Option<(u64, Ending)> = came.is_over.then(|| {
-            let end = came.last.map_or(came.until, |[_, end]| end);
-            (end.max(arrived), came.ending())
-        });
+        let ended: Option<(u64, Ending)> =
+            came.ended.map(|ended| (ended.max(arrived), came.ending()));
         self.sums.add(&coming, came, ended, !ties.is_empty());
         let is_cut = coming.is_cut;
         let (token_ns, first_ns) = (coming.longest_ns, coming.first_ns());
