@@ -74,6 +74,11 @@ impl Passes {
         self.held_bytes
     }
 
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.late_bytes + self.held_bytes
+    }
+
     /// Forgets what ended before a time, unless it is kept, and the oldest if that isn't enough.
     pub(super) fn forget(&mut self, before_ns: u64, most_bytes: usize) {
         while let Some((&number, light)) = self.all.range(self.from..).next() {
