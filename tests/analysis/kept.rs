@@ -1,9 +1,7 @@
 //! A run of days of which only some passes were kept: what is made of passes is not made of those.
 
 use brickscope::keep::{Kept, KeptRequests, Sample};
-use brickscope::{
-    BrickId, BrickProfiler, Disturbance, Ending, MockClock, Part, Phase, Profile,
-};
+use brickscope::{BrickId, BrickProfiler, Disturbance, Ending, MockClock, Part, Phase, Profile};
 use brickscope_analysis::compare::{Process, UnusableProfile};
 use brickscope_analysis::findings::Findings;
 use brickscope_analysis::requests::{Interval, Piece, Requests, times};
@@ -113,8 +111,7 @@ fn with_requests() -> Profile {
     (0..5_000).for_each(|nth| sums.between_tokens.add(500 + nth % 100));
     profile.dropped.passes = 7;
     let passes = profile.passes.len() as u64;
-    profile.kept =
-        Some(Kept { passes, slowest: passes, requests: Some(sums), ..Kept::default() });
+    profile.kept = Some(Kept { passes, slowest: passes, requests: Some(sums), ..Kept::default() });
     profile.check().expect("it adds up");
     profile
 }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use brickscope::keep::{Chosen, KeptRequests, Times};
-use brickscope::{
-    Between, BrickKernel, LayerBrick, Part as OfRequest, Phase, Profile, Request,
-};
+use brickscope::{Between, BrickKernel, LayerBrick, Part as OfRequest, Phase, Profile, Request};
 
 /// What tells passes apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

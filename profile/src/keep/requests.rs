@@ -299,7 +299,8 @@ mod tests {
                 prop_assert!(keeper.len() <= most && !keeper.is_empty());
             }
             let chosen = keeper.finish();
-            let told: BTreeSet<u64> = chosen.slowest.iter().chain(&chosen.sample).copied().collect();
+            let told = chosen.slowest.iter().chain(&chosen.sample);
+            let told: BTreeSet<u64> = told.copied().collect();
             prop_assert_eq!(&told, &kept);
             prop_assert_eq!(chosen.slowest.len() as u64 + chosen.sample_of, all.len() as u64);
             prop_assert_eq!(chosen.sample.is_empty(), chosen.sample_of == 0);

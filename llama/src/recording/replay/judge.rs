@@ -68,11 +68,8 @@ impl Judge {
         if !self.has_begun {
             // A try is taken out of the cache, so that what follows is at its begin, too.
             was_none = if is_at_begin { None } else { self.tries.pop() };
-            if was_none.is_none()
-                && is_at_begin
-                && seen.tokens <= 2
-                && self.tries.len() < MOST_TRIES
-            {
+            let has_room = self.tries.len() < MOST_TRIES;
+            if was_none.is_none() && is_at_begin && seen.tokens <= 2 && has_room {
                 self.tries.push(seen);
                 return;
             }
@@ -183,7 +180,8 @@ mod tests {
         let all = [(2, 0, true), (2, 0, false), (41, 0, true), (1, 41, true), (1, 42, false)];
         assert_eq!(judged(&all), [OwnWarmUp, OwnWarmUp, Counted, WarmUp, Counted]);
         // A text of two tokens is none.
-        assert_eq!(judged(&[(2, 0, true), (1, 2, true), (1, 3, false)]), [Counted, WarmUp, Counted]);
+        let text = [(2, 0, true), (1, 2, true), (1, 3, false)];
+        assert_eq!(judged(&text), [Counted, WarmUp, Counted]);
         // Where nothing else was asked for, they count.
         assert_eq!(judged(&[(2, 0, true), (2, 0, false)]), [WarmUp, Counted]);
     }

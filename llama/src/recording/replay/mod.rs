@@ -217,7 +217,9 @@ fn of_all(profile: Profile, part: &Part, all: AllPasses) -> Replayed {
 fn not_tied(n: u64) -> Option<String> {
     let what = if n == 1 { "request is" } else { "requests are" };
     (n > 0).then(|| {
-        format!("{n} {what} tied to no passes: by time and by lengths none could be meant, or several")
+        format!(
+            "{n} {what} tied to no passes: by time and by lengths none could be meant, or several"
+        )
     })
 }
 

@@ -146,8 +146,7 @@ impl Summed {
         sums.latency = with_layers.latency;
         sums.cpu_waits = self.waits.all();
         sums.passes.clear();
-        sums.dropped.warm_up_passes =
-            self.counts.warm_up.saturating_add(self.counts.own_warm_up);
+        sums.dropped.warm_up_passes = self.counts.warm_up.saturating_add(self.counts.own_warm_up);
         let mut notes = self.counts.notes();
         if self.described > 0 {
             notes.push(format!(

@@ -161,8 +161,7 @@ impl Turns {
             (of.last, of.settled) = (end, None);
             of.begins = [begin, of.begins[0]];
             for what in [begin, before.into(), tokens.into(), kind as u64] {
-                of.passes =
-                    (of.passes.rotate_left(5) ^ what).wrapping_mul(0x517c_c1b7_2722_0a95);
+                of.passes = (of.passes.rotate_left(5) ^ what).wrapping_mul(0x517c_c1b7_2722_0a95);
             }
             self.unsettled.retain(|(of, _)| *of != turn);
             self.unsettled.push((turn, 0));

@@ -50,7 +50,8 @@ impl Coming {
         }
     }
 
-    /// Looks at what was sent since, and returns how many pieces that is. `room` is for how many tokens of all requests there is room.
+    /// Looks at what was sent since, and returns how many pieces that is. `room` is for how many tokens of all requests there is
+    /// room.
     pub(super) fn look(
         &mut self,
         asked: &mut Asked,

@@ -112,12 +112,7 @@ impl Served {
     }
 
     /// Looks at what came and was sent since. What isn't needed again is taken out, unless the recording is kept whole.
-    pub(super) fn look(
-        &mut self,
-        asked: &mut AllAsked,
-        is_whole: bool,
-        at: &impl Fn(u64) -> u64,
-    ) {
+    pub(super) fn look(&mut self, asked: &mut AllAsked, is_whole: bool, at: &impl Fn(u64) -> u64) {
         if !is_whole {
             self.over.drain().for_each(|number| drop(asked.remove(&number)));
         }
@@ -200,8 +195,8 @@ impl Served {
         let open_ns = open().map(|came| came.arrived).min();
         let any_ns = open().filter(|came| came.is_any()).map(|came| came.arrived).min();
         let given_up = self.coming.iter().filter(|(_, of)| of.is_given_up);
-        let given_up = given_up
-            .filter_map(|(number, of)| Some(of.came(*number, asked.get(number)?, at)));
+        let given_up =
+            given_up.filter_map(|(number, of)| Some(of.came(*number, asked.get(number)?, at)));
         let all: Vec<Came> = self.came.iter().cloned().chain(given_up).collect();
         self.known_ns = known_ns;
         let mut too_many = self.coming.len().saturating_sub(MOST_OPEN);

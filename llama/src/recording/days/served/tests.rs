@@ -188,7 +188,7 @@ fn sums_are_of_all_and_the_slowest_are_there_with_all_that_ran_meanwhile() {
     assert_eq!(kept.requests, u64::from(server.number));
     assert_eq!(kept.endings, [(Ending::Stop, over.len() as u64)]);
     assert_eq!(kept.between_tokens, server.between);
-    assert_eq!((kept.whole.count, kept.whole.total_ns), (server.whole.count, server.whole.total_ns));
+    assert_eq!(kept.whole, server.whole);
     assert_eq!(kept.slowest + kept.sample_of + kept.too_long, kept.requests);
     assert_eq!(kept.kept() + kept.beside.len() as u64, requests.len() as u64);
     assert!(kept.slowest > 10 && kept.sample.len() > 2, "{} {}", kept.slowest, kept.sample.len());
@@ -204,8 +204,7 @@ fn sums_are_of_all_and_the_slowest_are_there_with_all_that_ran_meanwhile() {
     }
 
     // Each pass of the covered times is there, and for nobody else than it was.
-    let by_begin: HashMap<u64, &crate::recording::part::RanPass> =
-        passes.iter().map(|pass| (pass.begin, pass)).collect();
+    let by_begin: HashMap<u64, _> = passes.iter().map(|pass| (pass.begin, pass)).collect();
     let (mut known, mut unknown) = (0, 0);
     for ([begin, end], whom) in &server.ran {
         let is_covered = kept.covered_ns(*begin, *end) > 0;
