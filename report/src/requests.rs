@@ -35,6 +35,10 @@ pub(super) fn section(profile: &Profile) -> String {
 
 /// How long requests took: each figure is of one request, which the file has.
 fn lengths(profile: &Profile) -> String {
+    // Those that were kept are the slow ones, and times that were added up are of no request.
+    if profile.kept.is_some() {
+        return String::new();
+    }
     let (mut first, mut between, mut whole) = (Vec::new(), Vec::new(), Vec::new());
     for (nth, of) in profile.requests.iter().enumerate() {
         let field = |name: &str| format!("/requests/{nth}/{name}");

@@ -21,7 +21,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         return;
     };
     // A request may ask for the cache by itself.
-    if profile.requests.is_empty() || profile.parts.iter().any(|of| of.part.cached > 0) {
+    let is_whole = profile.kept.is_none() && !profile.requests.is_empty();
+    if !is_whole || profile.parts.iter().any(|of| of.part.cached > 0) {
         return;
     }
     let requests = Requests::of(profile);

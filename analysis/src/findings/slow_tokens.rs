@@ -45,7 +45,8 @@ struct Slowed<'c> {
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let profile = facts.profile;
     // The run of a client has no passes, and doesn't tell what its requests waited for.
-    if profile.requests.is_empty() || profile.passes.is_empty() {
+    // Where not all were kept, those that are there are the slow ones, and say nothing of how many are.
+    if profile.requests.is_empty() || profile.passes.is_empty() || profile.kept.is_some() {
         return;
     }
     let requests = Requests::of(profile);

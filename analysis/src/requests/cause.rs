@@ -167,7 +167,9 @@ impl Causes {
         if lengths.len() < FEWEST {
             return None;
         }
-        let median_ns = median(&mut lengths);
+        let of_kept = median(&mut lengths);
+        // Those that were kept are slow ones: what is typical, the sums of all say.
+        let median_ns = requests.median_of_all(&is_wanted).unwrap_or(of_kept);
         // Then nothing has to be divided.
         if lengths.last().is_none_or(|&longest| longest < median_ns.saturating_mul(SLOW)) {
             return Some(Self { of: lengths.len() as u64, median_ns, slow: Vec::new() });
@@ -182,7 +184,7 @@ impl Causes {
         let is_slow = |until: Until, ns: u64| median_ns > 0 && ns >= least_ns && is_wanted(until);
         let slow = requests.all_where(is_slow).map(|interval| {
             let sending_ns = requests.sending_ns(&interval);
-            if sending_ns > 0 && sending_ns >= (interval.ns() - median_ns) / 2 {
+            if sending_ns > 0 && sending_ns >= interval.ns().saturating_sub(median_ns) / 2 {
                 return Caused { interval, cause: Cause::Sending, more_ns: sending_ns };
             }
             let more = grouped(&interval).into_iter().zip(typical);
@@ -243,6 +245,14 @@ impl Causes {
 }
 
 impl Requests<'_> {
+    /// The median of all such intervals, where only some are there.
+    fn median_of_all(&self, is_wanted: &impl Fn(Until) -> bool) -> Option<u64> {
+        let kept = self.kept?;
+        let times =
+            if is_wanted(Until::FirstToken) { &kept.first_token } else { &kept.between_tokens };
+        times.histogram.percentile(0.5)
+    }
+
     /// Why the passes of an interval took so much longer than is typical.
     fn cause_in_passes(&self, interval: &Interval, more_ns: u64) -> Cause {
         // What ran while it was in the queue is of the queue.

@@ -22,6 +22,7 @@ mod times;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use brickscope_profile::keep::KeptRequests;
 use brickscope_profile::{Part, PartKind, Pass, Profile, Request};
 use serde::{Deserialize, Serialize};
 
@@ -218,6 +219,8 @@ pub struct Requests<'p> {
     has_passes: Vec<bool>,
     /// Of each request, the passes that computed its tokens.
     outputs: Vec<Outputs>,
+    /// What was kept, where not all was.
+    kept: Option<&'p KeptRequests>,
     /// Passes that computed tokens of a request again, as indexes into the profile's, each with the request.
     again: HashSet<(usize, u32)>,
 }
@@ -320,7 +323,8 @@ impl<'p> Requests<'p> {
             }
         }
         let again = again::computed_again(&passes, &by_pass, profile.requests.len());
-        Self { profile, passes, ended_by, parts, idle, has_passes, outputs, again }
+        let kept = profile.kept.as_ref().and_then(|kept| kept.requests.as_ref());
+        Self { profile, passes, ended_by, parts, idle, has_passes, outputs, kept, again }
     }
 
     /// The requests, as they were told.
@@ -332,6 +336,9 @@ impl<'p> Requests<'p> {
     /// How many requests ended well, and nobody knows which passes were for them; 0 where that isn't known of any.
     #[must_use]
     pub fn untied(&self) -> u64 {
+        if let Some(kept) = self.kept {
+            return kept.untied;
+        }
         let all = self.all().iter().zip(&self.has_passes);
         let untied = all.filter(|(of, has_passes)| of.is_answered() && !**has_passes).count();
         if self.parts.is_empty() { 0 } else { untied as u64 }
@@ -363,9 +370,40 @@ impl<'p> Requests<'p> {
         })
     }
 
+    /// Those that stand for some: all, but for those that are only there since they were in passes of others.
+    fn numbers(&self) -> impl Iterator<Item = u32> {
+        let beside = self.kept.map_or(&[][..], |kept| kept.beside.as_slice());
+        let all = 0..self.profile.requests.len() as u32;
+        all.filter(|number| beside.binary_search(number).is_err())
+    }
+
+    /// Whether all passes are known that ran from the arrival of a request to its end.
+    fn is_covered(&self, request: u32) -> bool {
+        let of = &self.profile.requests[request as usize];
+        let end = of.ended_ns.or(of.tokens_ns.last().copied()).unwrap_or(of.arrived_ns);
+        self.kept.is_some_and(|kept| {
+            kept.covered_ns(of.arrived_ns, end) == end.saturating_sub(of.arrived_ns)
+        })
+    }
+
+    /// Of how many requests passes are missing, of those that were kept.
+    pub(crate) fn not_covered(&self) -> u64 {
+        let not = self.numbers().filter(|&number| self.kept.is_some() && !self.is_covered(number));
+        not.count() as u64
+    }
+
+    /// Adds a time in which no pass ran that is known.
+    fn add_idle(&self, pieces: &mut [u64; Piece::ALL.len()], from_ns: u64, to_ns: u64) {
+        let ns = to_ns - from_ns;
+        // Where only some passes were kept, none is missing beside the requests that were.
+        let covered = self.kept.map_or(0, |kept| kept.covered_ns(from_ns, to_ns)).min(ns);
+        pieces[Piece::Between as usize] += covered;
+        pieces[self.idle as usize] += ns - covered;
+    }
+
     /// The intervals of all requests.
     pub fn all_intervals(&self) -> impl Iterator<Item = Interval> + '_ {
-        (0..self.profile.requests.len() as u32).flat_map(|request| self.intervals(request))
+        self.numbers().flat_map(|request| self.intervals(request))
     }
 
     /// Those of all requests that are wanted, by what ends them and how many nanoseconds they are long: only these are divided.
@@ -373,7 +411,8 @@ impl<'p> Requests<'p> {
         &self,
         is_wanted: impl Fn(Until, u64) -> bool,
     ) -> impl Iterator<Item = Interval> {
-        let spans = (0..self.profile.requests.len() as u32)
+        let spans = self
+            .numbers()
             .flat_map(move |request| self.spans(request).map(move |span| (request, span)));
         let wanted = spans.filter(move |&(_, (until, from, to))| is_wanted(until, to - from));
         wanted.map(move |(request, (until, from_ns, to_ns))| {
@@ -384,7 +423,7 @@ impl<'p> Requests<'p> {
 
     /// What ends each interval of all requests, and how long it is in nanoseconds: much faster than to divide them.
     pub fn lengths(&self) -> impl Iterator<Item = (Until, u64)> + '_ {
-        let spans = (0..self.profile.requests.len() as u32).flat_map(|request| self.spans(request));
+        let spans = self.numbers().flat_map(|request| self.spans(request));
         spans.map(|(until, from_ns, to_ns)| (until, to_ns - from_ns))
     }
 
@@ -428,12 +467,15 @@ impl<'p> Requests<'p> {
         let mut at = after_queue;
         for (when, begins, piece) in changes {
             let now = Piece::ALL.into_iter().find(|&piece| running[piece as usize] > 0);
-            pieces[now.unwrap_or(self.idle) as usize] += when - at;
+            match now {
+                Some(piece) => pieces[piece as usize] += when - at,
+                None => self.add_idle(&mut pieces, at, when),
+            }
             at = when;
             let running = &mut running[piece as usize];
             *running = if begins { *running + 1 } else { running.saturating_sub(1) };
         }
-        pieces[self.idle as usize] += to_ns - at;
+        self.add_idle(&mut pieces, at, to_ns);
         pieces
     }
 
@@ -471,7 +513,8 @@ impl<'p> Requests<'p> {
             Until::Token(nth) => nth as usize,
             Until::End => return 0,
         };
-        if missing_passes(self.profile) > 0 || self.profile.dropped.requests > 0 {
+        let is_known = missing_passes(self.profile) == 0 || self.is_covered(interval.request);
+        if !is_known || self.profile.dropped.requests > 0 {
             return 0;
         }
         let of = &self.outputs[interval.request as usize];

@@ -99,7 +99,7 @@ impl Requests<'_> {
             | Piece::OwnBesideDecode
             | Piece::OwnBesideBoth => self.has_passes[request as usize],
             Piece::OtherPrompts | Piece::OtherDecode | Piece::OtherBoth => !self.parts.is_empty(),
-            Piece::Between => self.idle == Piece::Between,
+            Piece::Between => self.idle == Piece::Between || self.is_covered(request),
             Piece::Unattributed => true,
         };
         Piece::ALL.map(|piece| is_known(piece).then_some(ns[piece as usize]))

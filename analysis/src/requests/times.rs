@@ -1,5 +1,6 @@
 //! How long requests took: percentiles, where there are enough requests to tell them.
 
+use brickscope_profile::keep::Times as AllTimes;
 use brickscope_profile::{Profile, Request};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -61,6 +62,13 @@ impl Times {
             longest_ns: ns.last().copied(),
         }
     }
+
+    /// Of times that were added up, each of which is known to within 0.8 %.
+    fn of_all(what: &'static str, all: &AllTimes) -> Self {
+        let [p50_ns, p95_ns, p99_ns] = all.histogram.percentiles([0.5, 0.95, 0.99]);
+        let longest_ns = (all.count > 0).then_some(all.max_ns);
+        Self { what, of: all.count, p50_ns, p95_ns, p99_ns, longest_ns }
+    }
 }
 
 /// The 50th, 95th or 99th percentile of what is sorted: one of them. `None` where [too few](Times) tell it.
@@ -78,6 +86,15 @@ pub fn percentile<T>(sorted: &[T], nth: u32) -> Option<&T> {
 /// if they were answered.
 #[must_use]
 pub fn times(profile: &Profile) -> [Times; 4] {
+    let [first, between, per_token, in_all] = NAMES;
+    if let Some(kept) = profile.kept.as_ref().and_then(|kept| kept.requests.as_ref()) {
+        return [
+            Times::of_all(first, &kept.first_token),
+            Times::of_all(between, &kept.between_tokens),
+            Times::of_all(per_token, &kept.per_token),
+            Times::of_all(in_all, &kept.whole),
+        ];
+    }
     let requests = Requests::of(profile);
     let of = |wanted: fn(Until) -> bool| {
         requests.lengths().filter(move |(until, _)| wanted(*until)).map(|(_, ns)| ns)
@@ -85,7 +102,6 @@ pub fn times(profile: &Profile) -> [Times; 4] {
     let all = || profile.requests.iter();
     let answered = all().filter(|of| of.is_answered());
     let whole = answered.filter_map(|of| Some(of.ended_ns?.saturating_sub(of.arrived_ns)));
-    let [first, between, per_token, in_all] = NAMES;
     [
         Times::of(first, of(|until| until == Until::FirstToken)),
         Times::of(between, of(|until| matches!(until, Until::Token(_)))),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use brickscope_profile::Profile;
+use brickscope_profile::keep::KeptRequests;
 use brickscope_profile::text::{count, grouped, printable, printable_text};
 
 use super::layout::wrapped;
@@ -33,7 +34,21 @@ pub fn requests(profile: &Profile) -> String {
         return text;
     }
     let _ = writeln!(text, "requests  {}", how_they_ended(profile));
-    let missing = missing_passes(profile);
+    let kept = kept_of(profile);
+    if let Some(kept) = kept {
+        wrapped(&kept.line(), &mut text);
+        let not_covered = requests.not_covered();
+        if not_covered > 0 {
+            let n = count(not_covered, "request");
+            let what = format!("not kept: passes beside {n}, so time without one is unattributed");
+            wrapped(&what, &mut text);
+        }
+        if kept.too_long > 0 {
+            let n = count(kept.too_long, "request");
+            wrapped(&format!("{n} had too many tokens to be kept, so only sums are"), &mut text);
+        }
+    }
+    let missing = if kept.is_some() { 0 } else { missing_passes(profile) };
     if missing > 0 {
         let missing = count(missing, "pass");
         wrapped(&format!("missing: {missing}, so time without one is unattributed"), &mut text);
@@ -68,11 +83,13 @@ pub fn requests(profile: &Profile) -> String {
     text
 }
 
+/// What is known of the requests that were kept, where not all were.
+fn kept_of(profile: &Profile) -> Option<&KeptRequests> {
+    profile.kept.as_ref()?.requests.as_ref()
+}
+
 /// Why a run has no requests, as what it was imported from says it.
 fn why_none(profile: &Profile) -> String {
-    if profile.kept.is_some() {
-        return "they are not kept where not all passes are".to_owned();
-    }
     let mut lacks = profile.imported.iter().flat_map(|imported| &imported.lacks);
     let why = lacks.find_map(|lack| lack.reason.strip_prefix("requests: "));
     let why = why.map(printable_text);
@@ -220,8 +237,13 @@ fn pieces_of(interval: &Interval) -> String {
 
 fn how_they_ended(profile: &Profile) -> String {
     let mut endings: BTreeMap<String, u64> = BTreeMap::new();
-    let mut going_on = 0;
-    for request in &profile.requests {
+    let (mut going_on, mut all) = (0, profile.requests.len() as u64);
+    if let Some(kept) = kept_of(profile) {
+        endings.extend(kept.endings.iter().map(|(ending, n)| (ending.to_string(), *n)));
+        (going_on, all) = (kept.going_on(), kept.requests);
+    }
+    let listed = profile.requests.iter().filter(|_| kept_of(profile).is_none());
+    for request in listed {
         match (request.ended_ns, request.ending) {
             (None, _) => going_on += 1,
             (Some(_), None) => *endings.entry("ended".to_owned()).or_default() += 1,
@@ -233,7 +255,7 @@ fn how_they_ended(profile: &Profile) -> String {
     if going_on > 0 {
         parts.push(format!("not ended {}", grouped(going_on)));
     }
-    format!("{}: {}", grouped(profile.requests.len() as u64), parts.join(", "))
+    format!("{}: {}", grouped(all), parts.join(", "))
 }
 
 /// How many took much longer than the median, what each of these waited for most, and what prompts of others cost them.
@@ -267,6 +289,7 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         format!("Requests: {}.", how_they_ended(profile)),
         format!("Times by what they are of: {}.", numbers.join("; ")),
     ];
+    words.extend(kept_of(profile).map(|kept| format!("Of them, {}.", kept.line())));
     if profile.passes.is_empty() {
         words.push(NO_PASSES.to_owned());
         return words;

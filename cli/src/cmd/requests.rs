@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
+use brickscope::keep::KeptRequests;
 use brickscope::{Ending, Profile};
 use brickscope_analysis::requests::{
     Cause, Causes, Client, Costs, Interval, NotKnown, Piece, PromptCost, Requests, Slow, Times,
@@ -101,8 +102,10 @@ fn as_json(
     let causes = |is: fn(Until) -> bool| {
         Causes::of(&requests, is).map(|causes| causes_as_json(&requests, &without, &causes))
     };
+    let kept = profile.kept.as_ref().and_then(|kept| kept.requests.as_ref());
     serde_json::to_string_pretty(&All {
         times: times(profile),
+        kept: kept.map(kept_as_json),
         requests: Each(each),
         slow_first_tokens: slow(|until| until == Until::FirstToken),
         slow_tokens: slow(|until| matches!(until, Until::Token(_))),
@@ -115,6 +118,8 @@ fn as_json(
 #[derive(Serialize)]
 struct All<R> {
     times: [Times; 4],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<Value>,
     requests: R,
     slow_first_tokens: Option<Value>,
     slow_tokens: Option<Value>,
@@ -186,6 +191,21 @@ fn causes_as_json(
             "is_by_chance": costs.is_by_chance,
         },
         "slow": slow.collect::<Vec<_>>(),
+    })
+}
+
+/// What those that are listed stand for, where `times` are of all.
+fn kept_as_json(kept: &KeptRequests) -> Value {
+    json!({
+        "requests": kept.requests,
+        "slowest": kept.slowest,
+        "slower_than_ns": kept.slower_than_ns,
+        "first_slower_than_ns": kept.first_slower_than_ns,
+        "sample": kept.sample,
+        "sample_of": kept.sample_of,
+        "beside": kept.beside,
+        "too_long": kept.too_long,
+        "untied": kept.untied,
     })
 }
 

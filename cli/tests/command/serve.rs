@@ -234,6 +234,76 @@ fn is_as_it_says(server: &str) {
     assert!(text.starts_with("requests  12: cancelled 1, error 1, length 10\n"), "{text}");
 }
 
+/// What there is no room for is in the sums, and of what is kept each pass is known.
+#[test]
+fn requests_that_have_no_room_are_summed_and_the_slowest_are_kept_with_their_passes() {
+    const CLIENTS: u64 = 8;
+    const EACH: u64 = 4;
+    const TOKENS: u64 = 400;
+    let options = ["--keep", "tail", "--keep-mib", "2"];
+    let connections = CLIENTS.to_string();
+    let (command, run, _dir) = run::command_of(&options, "serves/server", &[&connections], &[]);
+    let server = Server::begin(command);
+    let clients: Vec<_> = (0..CLIENTS).map(|client| (client, server.connect())).collect();
+    let clients = clients.into_iter().map(|(client, mut stream)| {
+        thread::spawn(move || {
+            for nth in 0..EACH {
+                let prompt = 20 + 31 * client + 7 * nth;
+                let body = post(&format!("cmpl-{client}-{nth} {prompt} {TOKENS} 0 1"));
+                stream.write_all(body.as_bytes()).expect("it reads");
+                let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
+                while !answer.ends_with(STREAM_ENDS.as_bytes()) {
+                    let n = stream.read(&mut piece).expect("it answers");
+                    assert!(n > 0, "it ends");
+                    answer.extend(&piece[..n]);
+                }
+            }
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    let said = server.end();
+    clients.into_iter().for_each(|client| client.join().expect("it is answered"));
+    let profile = Profile::load(&run.join("profile.json")).expect("it was recorded");
+    assert_eq!(profile.check(), Ok(()));
+
+    let kept = profile.kept.as_ref().and_then(|of| of.requests.as_ref()).expect("not all fit");
+    let all = CLIENTS * EACH;
+    assert_eq!((kept.requests, &kept.endings[..]), (all, &[(Ending::Length, all)][..]));
+    assert_eq!((kept.first_token.count, kept.whole.count), (all, all));
+    assert_eq!(kept.between_tokens.count, all * (TOKENS - 1));
+    assert!(kept.kept() >= 1 && kept.kept() < all, "{}", kept.kept());
+    assert!(!kept.covered.is_empty());
+    let requests = Requests::of(&profile);
+    for of in requests.all_intervals() {
+        assert_eq!(of.pieces.iter().sum::<u64>(), of.ns());
+    }
+    // As many tokens as it got, and passes that the server knows.
+    let first = kept.sample.first().copied().unwrap_or(0);
+    assert_eq!(profile.requests[first as usize].tokens_ns.len() as u64, TOKENS);
+    let mut parts: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
+    for of in &profile.parts {
+        parts.entry(of.pass).or_default().push(of.part);
+    }
+    let mut known = 0;
+    for parts in parts.values() {
+        let part = |part: &Part| {
+            let id = &profile.requests.get(part.request as usize)?.id;
+            let kind = if part.kind == PartKind::Prompt { 'p' } else { 'd' };
+            Some(format!("{id}:{kind}{}@{}", part.tokens, part.position))
+        };
+        let Some(line) = parts.iter().map(part).collect::<Option<Vec<_>>>() else { continue };
+        assert!(said.contains(&line.join(" ")), "{line:?}");
+        known += 1;
+    }
+    assert!(known > 100, "{known}");
+
+    let output = brickscope(&["requests"]).arg(&run).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let all = format!("requests  {all}: length {all}\ntimes and counts are of all {all}; ");
+    assert!(text.starts_with(&all), "{text}");
+    assert_eq!(text.matches("what follows").count(), 1, "{text}");
+}
+
 /// As Ollama does, which passes what it is asked on to children.
 #[test]
 fn each_server_that_a_parent_starts_and_passes_requests_on_to_is_a_run() {

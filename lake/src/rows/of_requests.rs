@@ -9,6 +9,12 @@ use super::table::{DurationRow, RequestRow};
 
 /// Adds a row for each request, and the times between their tokens as a histogram.
 pub(super) fn add(profile: &Profile, parts: &mut Parts) {
+    if let Some(kept) = &profile.kept {
+        // Those that were kept are the slow ones: only sums are of all.
+        let of_all = kept.requests.as_ref().map(|of| rows_of(&of.between_tokens.histogram));
+        parts.durations.extend(of_all.unwrap_or_default());
+        return;
+    }
     let requests = Requests::of(profile);
     let is_of_client = requests.are_of_client();
     parts.requests.extend(requests.rows().map(|row| request(&row, is_of_client)));
@@ -20,6 +26,10 @@ fn between_tokens(requests: &Requests<'_>) -> Vec<DurationRow> {
     let mut times = Histogram::default();
     let further = requests.lengths().filter(|(until, _)| matches!(until, Until::Token(_)));
     further.for_each(|(_, ns)| times.record(ns));
+    rows_of(&times)
+}
+
+fn rows_of(times: &Histogram) -> Vec<DurationRow> {
     let rows = times.bounds().map(|(from_ns, to_ns, spans)| DurationRow {
         phase: None,
         device: None,

@@ -10,11 +10,11 @@
 //! | `events.rs` | what a recording has, as plain data |
 //! | `read.rs` | from a file to that |
 //! | `passes.rs` | passes with their graphs, and how threads waited for a CPU |
-//! | `days/` | the same of a file that is still written: passes are summed, and some of them kept; `trigger.rs` those around what takes too long |
+//! | `days/` | the same of a file that is still written: passes are summed, and some of them kept; `trigger.rs` those around what takes too long, and `served/` does that to requests |
 //! | `part.rs` | the sums of all passes, where only some are there |
 //! | `groups.rs` | which passes belong together: those of one model in one context |
-//! | `replay/` | from a group to a profile: `graphs.rs` a pass and its spans, `phase.rs` its phase, `warm_up.rs` what warms up, `turns.rs` passes in turns, with and without their nodes timed, `experts.rs` which experts ran |
-//! | `requests.rs` | which sequences of llama.cpp are which requests of a server |
+//! | `replay/` | from a group to a profile: `graphs.rs` a pass and its spans, `phase.rs` its phase, `warm_up.rs` what warms up and `judge.rs` the same one by one, `turns.rs` passes in turns, with and without their nodes timed, `experts.rs` which experts ran |
+//! | `requests.rs` | which sequences of llama.cpp are which requests of a server, at once or bit by bit |
 //! | `unnamed.rs` | names of weights, from the file of the model |
 //! | `program.rs` | whether a program can be recorded, and why nothing was |
 

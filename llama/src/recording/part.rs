@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use brickscope::keep::{Chosen, Fired, Times, When};
-use brickscope::{Between, BrickKernel, LayerBrick, Phase, Profile};
+use brickscope::keep::{Chosen, Fired, KeptRequests, Times, When};
+use brickscope::{Between, BrickKernel, LayerBrick, Part as OfRequest, Phase, Profile, Request};
 
 /// What tells passes apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,8 +42,32 @@ impl AllFired {
 #[derive(Debug, Clone, Default)]
 pub struct Part {
     pub(crate) of: BTreeMap<Id, AllPasses>,
-    /// Whether requests came, which aren't kept.
-    pub(crate) had_requests: bool,
+    /// The requests that were kept, of a server.
+    pub(crate) requests: Option<KeptOnes>,
+}
+
+/// Requests that were kept, with the passes that ran meanwhile.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KeptOnes {
+    /// In the order in which they came.
+    pub(crate) requests: Vec<Request>,
+    /// In the order in which they ended.
+    pub(crate) passes: Vec<RanPass>,
+    pub(crate) kept: KeptRequests,
+}
+
+/// A pass of which only is known when it ran, and for whom.
+#[derive(Debug, Clone)]
+pub(crate) struct RanPass {
+    pub(crate) id: Id,
+    pub(crate) thread: u16,
+    /// When it began, in counts.
+    pub(crate) begin: u64,
+    /// When it ran, in nanoseconds.
+    pub(crate) times: [u64; 2],
+    pub(crate) position: u64,
+    /// By indexes of requests.
+    pub(crate) parts: Vec<OfRequest>,
 }
 
 /// The sums of all passes, kept or not.
@@ -165,6 +189,7 @@ fn merge_sums(sums: &mut Profile, other: &Profile) {
         }
     }
     add(&mut sums.dropped.spans, other.dropped.spans);
+    add(&mut sums.dropped.warm_up_passes, other.dropped.warm_up_passes);
     add(&mut sums.dropped.disturbed_passes, other.dropped.disturbed_passes);
     add(&mut sums.overhead.spans, other.overhead.spans);
     // What these are of both together, sums don't tell.

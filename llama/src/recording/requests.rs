@@ -6,15 +6,20 @@
 //! meant, that an answer leaves soon decides; else neither is tied. A prompt or an answer of another length is never meant,
 //! where the server tells how long they are.
 
+mod came;
+mod live;
+mod turns;
+
 use std::collections::{HashMap, HashSet};
 
-use brickscope::{Ending, Part, PartKind, Request};
+use brickscope::{Part, Request};
 
-use super::events::{Asked, Recorded, SentPiece};
+pub(crate) use self::came::{Answer, Came, arrived};
+pub(crate) use self::live::{DoesLive, Live, Tie};
+use self::turns::{Does, Joint, Turn, Turns};
+use super::events::Recorded;
 use super::passes::Found;
 
-/// What a connection says in milliseconds is told by a clock that ticks as seldom as this, in nanoseconds.
-const TICK_NS: u64 = 4_000_000;
 /// A request that may be more turns than this is none of them.
 const MOST_TURNS: usize = 1 << 12;
 /// As many requests and turns that may be each other are looked at in all; later requests are none.
@@ -22,92 +27,13 @@ const MOST_PAIRS: usize = 1 << 22;
 /// The most tokens that are listed with their times.
 const MOST_TOKENS: usize = 1 << 25;
 
-/// What one sequence does for one request: its prompt, and the tokens after it. Times are nanoseconds.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Turn {
-    /// When its first pass began.
-    begin: u64,
-    /// Tokens in the cache after its prompt.
-    prompt: u32,
-    /// When the pass ended that computed its first token, its second one, and its last one.
-    first: u64,
-    second: Option<u64>,
-    last: u64,
-    /// When its last pass began, and the one before that.
-    begins: [u64; 2],
-    /// Where its passes may be for another request than those before. Then nobody is tied to it, but it may be whose own it is.
-    joints: Vec<Joint>,
-    /// A hash of its passes, and of what each did. Of turns that are alike in this, nothing that anybody sees depends on which
-    /// one a request is.
-    passes: u64,
-    /// How many passes computed tokens of the answer, and whether one of them had several.
-    outputs: u32,
-    has_drafts: bool,
-    /// When the second pass after its last one ended, whomever they were for.
-    settled: Option<u64>,
-}
-
-/// Where the request of a prompt may have gone, and another one have begun where that stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Joint {
-    /// When the pass before ended, and when the one after began.
-    between: [u64; 2],
-    /// Tokens in the cache.
-    before: u32,
-}
-
-/// What a pass does for a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Does {
-    turn: usize,
-    kind: PartKind,
-    tokens: u32,
-    before: u32,
-    is_first: bool,
-}
-
-/// A request, in nanoseconds.
-#[derive(Debug, Clone, Default)]
-struct Came {
-    asked: Asked,
-    arrived: u64,
-    /// When the first piece of its answer that has text, or ends it, was sent, and when the last one was, if it ended.
-    first: Option<[u64; 2]>,
-    last: Option<[u64; 2]>,
-    /// When nothing more of it happened.
-    until: u64,
-    turn: Option<usize>,
-}
-
 /// The requests of a recording, with what is known of the passes for them.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    turns: Vec<Turn>,
+    turned: Turns,
     /// What each pass does, by its thread and when it begins, in counts.
     does: HashMap<(u16, u64), Vec<Does>>,
     came: Vec<Came>,
-}
-
-/// Where a sequence is.
-#[derive(Debug, Clone, Copy)]
-struct Sequence {
-    turn: usize,
-    after: u32,
-    tokens: u32,
-    kind: PartKind,
-    /// Whether the pass computed a token of the answer.
-    has_output: bool,
-    /// Whether each of several tokens of a prompt had an output, as embeddings have.
-    has_all_outputs: bool,
-    /// When the pass ended.
-    ended: u64,
-}
-
-impl Turn {
-    /// When a request came at the latest for which its last passes are.
-    fn latest(&self) -> u64 {
-        self.joints.last().map_or(self.begin, |joint| joint.between[1])
-    }
 }
 
 impl Requests {
@@ -121,193 +47,29 @@ impl Requests {
         if recorded.asked.is_empty() {
             return found;
         }
-        found.came = recorded.asked.values().map(|asked| Came::of(asked, &at)).collect();
+        let came = recorded.asked.iter().map(|(number, asked)| Came::of(*number, asked, &at));
+        found.came = came.collect();
         found.came.sort_by_key(|came| came.arrived);
-        found.take_turns(passes, &at);
-        found.tie();
+        let Self { turned, does, came } = &mut found;
+        // Requests that were gone before anything of their answers left.
+        let gone: Vec<&Came> = came.iter().filter(|came| came.is_gone()).collect();
+        for Found { pass, .. } in passes {
+            let may_be_gone = |latest: u64, joint: &Joint| {
+                gone.iter().any(|came| came.arrived <= latest && came.may_end_at(joint))
+            };
+            let of_pass = turned.add(&pass, [pass.begin, pass.end].map(&at), may_be_gone);
+            does.insert((pass.of_thread, pass.begin), of_pass);
+        }
+        tie(&found.turned.turns, &mut found.came);
         found
     }
 
-    /// Divides what sequences do into turns.
-    fn take_turns<'r>(
-        &mut self,
-        passes: impl Iterator<Item = Found<'r>>,
-        at: &impl Fn(u64) -> u64,
-    ) {
-        // Requests that were gone before anything of their answers left.
-        let is_gone = |came: &&Came| came.first.is_none() && came.until < u64::MAX;
-        let gone: Vec<&Came> = self.came.iter().filter(is_gone).collect();
-        let mut sequences: HashMap<u32, Sequence> = HashMap::new();
-        // Turns that may have ended, and how many passes ago.
-        let mut unsettled: Vec<(usize, u32)> = Vec::new();
-        for Found { pass, .. } in passes {
-            let [begin, end] = [pass.begin, pass.end].map(at);
-            unsettled.retain_mut(|(turn, passes)| {
-                *passes += 1;
-                self.turns[*turn].settled = (*passes == 2).then_some(end);
-                *passes < 2
-            });
-            if !pass.is_decode || pass.status != 0 {
-                continue;
-            }
-            let mut does = Vec::new();
-            for (&(number, outputs), &[before, after]) in pass.numbers.iter().zip(&pass.sequences) {
-                let tokens = after.saturating_sub(before);
-                let has_all_outputs = tokens > 1 && outputs == Some(tokens);
-                let known = sequences.get(&number).copied().filter(|of| {
-                    // What was drafted and refused is taken out again. A cache that can't do that, as a recurrent model's,
-                    // goes back to before the pass, and what was accepted is computed once more.
-                    let is_drafted = of.kind == PartKind::Decode && of.tokens > 1;
-                    let back = of.after.checked_sub(before);
-                    let is_taken_out =
-                        |back: u32| back < of.tokens || back == of.tokens && has_all_outputs;
-                    back == Some(0) || is_drafted && back.is_some_and(is_taken_out)
-                });
-                // Of what was drafted, each token has an output; of a prompt, the last one.
-                let is_answer = tokens == 1 && outputs != Some(0) || outputs == Some(tokens);
-                let (turn, kind) = match known {
-                    Some(of) if of.has_all_outputs && has_all_outputs => {
-                        (Some(of.turn), PartKind::Prompt)
-                    }
-                    Some(of) if of.has_output && is_answer => (Some(of.turn), PartKind::Decode),
-                    Some(of) if !of.has_output => (Some(of.turn), PartKind::Prompt),
-                    _ => (None, PartKind::Prompt),
-                };
-                let is_first = turn.is_none();
-                let turn = turn.unwrap_or_else(|| {
-                    self.turns.push(Turn { begin, ..Turn::default() });
-                    self.turns.len() - 1
-                });
-                let of = &mut self.turns[turn];
-                let joint = known.filter(|known| known.turn == turn && !known.has_output);
-                let joint = joint.map(|known| Joint { between: [known.ended, begin], before });
-                let joint = joint.filter(|joint| {
-                    gone.iter().any(|came| came.arrived <= of.latest() && came.may_end_at(joint))
-                });
-                of.joints.extend(joint);
-                match kind {
-                    PartKind::Prompt => {
-                        // An earlier piece of the prompt computed no token.
-                        (of.prompt, of.first) = (before.saturating_add(tokens), end);
-                        of.outputs = 1;
-                    }
-                    PartKind::Decode => {
-                        of.second.get_or_insert(end);
-                        of.outputs += 1;
-                        of.has_drafts |= tokens > 1;
-                    }
-                }
-                (of.last, of.settled) = (end, None);
-                of.begins = [begin, of.begins[0]];
-                for what in [begin, before.into(), tokens.into(), kind as u64] {
-                    of.passes =
-                        (of.passes.rotate_left(5) ^ what).wrapping_mul(0x517c_c1b7_2722_0a95);
-                }
-                unsettled.retain(|(of, _)| *of != turn);
-                unsettled.push((turn, 0));
-                let after = before.saturating_add(tokens);
-                let has_output = outputs.is_none_or(|outputs| outputs > 0);
-                let has_all_outputs = has_all_outputs && kind == PartKind::Prompt;
-                let ended = end;
-                let sequence =
-                    Sequence { turn, after, tokens, kind, has_output, has_all_outputs, ended };
-                sequences.insert(number, sequence);
-                does.push(Does { turn, kind, tokens, before, is_first });
-            }
-            self.does.insert((pass.of_thread, pass.begin), does);
-        }
-    }
-
-    /// Ties requests to turns: those that times allow no other, and then those that fit each other and no others.
-    fn tie(&mut self) {
-        let turns = &self.turns;
-        // Of each turn, when a request came at the latest for which it is, or one before it.
-        let latest = turns.iter().scan(0, |latest, turn| {
-            *latest = turn.latest().max(*latest);
-            Some(*latest)
-        });
-        let latest: Vec<u64> = latest.collect();
-        let mut room = MOST_PAIRS;
-        let may_be = self.came.iter().map(|came| {
-            let from = latest.partition_point(|latest| *latest < came.arrived);
-            let may_be = came.may_be(turns, from, MOST_TURNS.min(room));
-            room -= may_be.len();
-            may_be
-        });
-        let may_be: Vec<Vec<usize>> = may_be.collect();
-        let mut who: Vec<Vec<usize>> = vec![Vec::new(); turns.len()];
-        for (nth, may_be) in may_be.iter().enumerate() {
-            may_be.iter().for_each(|&turn| who[turn].push(nth));
-        }
-        let mut taken: HashSet<usize> = HashSet::new();
-        let mut look: Vec<usize> = (0..self.came.len()).rev().collect();
-        loop {
-            while let Some(nth) = look.pop() {
-                // One of which nothing left may have gone before it was anybody's turn.
-                if self.came[nth].turn.is_some() || self.came[nth].first.is_none() {
-                    continue;
-                }
-                let only = |nth: usize| only(&may_be[nth], &taken, turns);
-                let Some((turn, n)) = only(nth) else { continue };
-                // If more have no other turn than there are, one of them has a turn that wasn't found.
-                let claims = |&&other: &&usize| {
-                    self.came[other].turn.is_none()
-                        && self.came[other].first.is_some()
-                        && only(other).is_some_and(|(of, _)| turns[of].passes == turns[turn].passes)
-                };
-                if who[turn].iter().filter(claims).count() <= n {
-                    self.came[nth].turn = Some(turn);
-                }
-                taken.insert(turn);
-                look.extend(&who[turn]);
-            }
-            let came = &self.came;
-            // All pairs of a request and a turn that fit each other, and each of which fits no other. Who fits none is slow, and
-            // may be any of its own. Whose turn may have been another's too is tied only if nobody else is left for this one.
-            let mutual = |fits: fn(&Came, &Turn) -> bool| -> Vec<(usize, usize)> {
-                let left = |(nth, may_be): (usize, &Vec<usize>)| -> Vec<usize> {
-                    let left = may_be.iter().copied().filter(|turn| !taken.contains(turn));
-                    let is_left = came[nth].turn.is_none();
-                    left.filter(|turn| is_left && fits(&came[nth], &turns[*turn])).collect()
-                };
-                let all_left: Vec<Vec<usize>> = may_be.iter().enumerate().map(left).collect();
-                let of = |(nth, left): (usize, &Vec<usize>)| {
-                    let mut whole = left.iter().filter(|turn| turns[**turn].joints.is_empty());
-                    let (Some(&turn), None) = (whole.next(), whole.next()) else { return None };
-                    let is_whole = left.len() == 1;
-                    let may_be_anothers = |other: &usize| {
-                        *other != nth
-                            && came[*other].turn.is_none()
-                            && (!is_whole
-                                || all_left[*other].is_empty()
-                                || fits(&came[*other], &turns[turn]))
-                    };
-                    (!who[turn].iter().any(may_be_anothers)).then_some((nth, turn))
-                };
-                all_left.iter().enumerate().filter_map(of).collect()
-            };
-            let mut pairs = mutual(Came::is_soon);
-            if pairs.is_empty() {
-                // Who reads slowly has what comes last late.
-                pairs = mutual(Came::begins_soon);
-            }
-            if pairs.is_empty() {
-                return;
-            }
-            for (nth, turn) in pairs {
-                self.came[nth].turn = Some(turn);
-                taken.insert(turn);
-                look.extend(&who[turn]);
-            }
-        }
-    }
-
     /// The requests, in the order in which they came; `at` makes nanoseconds of counts.
-    pub(crate) fn all(&self, at: impl Fn(u64) -> u64) -> Vec<Request> {
+    pub(crate) fn all(&self, recorded: &Recorded, at: impl Fn(u64) -> u64) -> Vec<Request> {
         let mut names: HashSet<String> = HashSet::new();
         let mut room = MOST_TOKENS;
         let of_one = |(came, nth): (&Came, usize)| {
-            let Came { asked, .. } = came;
+            let asked = recorded.asked.get(&came.number)?;
             let id = asked.name.clone().unwrap_or_else(|| format!("{} {nth}", asked.path));
             // A server may call two alike.
             let id = if names.contains(&id) { format!("{id} {nth}") } else { id };
@@ -319,22 +81,22 @@ impl Requests {
             let tokens = sent.flat_map(|(begin, n)| std::iter::repeat_n(begin, usize::from(n)));
             let tokens_ns: Vec<u64> = tokens.take(room).collect();
             room -= tokens_ns.len();
-            Request {
+            Some(Request {
                 id,
                 arrived_ns: came.arrived,
-                admitted_ns: came.turn.map(|turn| self.turns[turn].begin),
+                admitted_ns: came.turn.map(|turn| self.turned.turns[turn].begin),
                 tokens_ns,
                 ended_ns: ended,
                 ending: ended.map(|_| came.ending()),
                 ..Request::default()
-            }
+            })
         };
-        self.came.iter().zip(1..).map(of_one).collect()
+        self.came.iter().zip(1..).filter_map(of_one).collect()
     }
 
     /// How many requests were answered, and nobody knows by which passes.
     pub(crate) fn untied(&self) -> u64 {
-        let untied = self.came.iter().filter(|came| came.turn.is_none() && !came.has_failed());
+        let untied = self.came.iter().filter(|came| came.turn.is_none() && !came.has_failed);
         untied.filter(|came| came.last.is_some()).count() as u64
     }
 
@@ -357,6 +119,90 @@ impl Requests {
     }
 }
 
+/// Ties requests to turns: those that times allow no other, and then those that fit each other and no others.
+fn tie(turns: &[Turn], all: &mut [Came]) {
+    // Of each turn, when a request came at the latest for which it is, or one before it.
+    let latest = turns.iter().scan(0, |latest, turn| {
+        *latest = turn.latest().max(*latest);
+        Some(*latest)
+    });
+    let latest: Vec<u64> = latest.collect();
+    let mut room = MOST_PAIRS;
+    let may_be = all.iter().map(|came| {
+        let from = latest.partition_point(|latest| *latest < came.arrived);
+        let may_be = came.may_be(turns, from, MOST_TURNS.min(room));
+        room -= may_be.len();
+        may_be
+    });
+    let may_be: Vec<Vec<usize>> = may_be.collect();
+    let mut who: Vec<Vec<usize>> = vec![Vec::new(); turns.len()];
+    for (nth, may_be) in may_be.iter().enumerate() {
+        may_be.iter().for_each(|&turn| who[turn].push(nth));
+    }
+    let taken = turns.iter().enumerate().filter(|(_, turn)| turn.is_taken);
+    let mut taken: HashSet<usize> = taken.map(|(nth, _)| nth).collect();
+    let mut look: Vec<usize> = (0..all.len()).rev().collect();
+    loop {
+        while let Some(nth) = look.pop() {
+            // One of which nothing left may have gone before it was anybody's turn.
+            if all[nth].turn.is_some() || all[nth].first.is_none() {
+                continue;
+            }
+            let only = |nth: usize| only(&may_be[nth], &taken, turns);
+            let Some((turn, n)) = only(nth) else { continue };
+            // If more have no other turn than there are, one of them has a turn that wasn't found.
+            let claims = |&&other: &&usize| {
+                all[other].turn.is_none()
+                    && all[other].first.is_some()
+                    && only(other).is_some_and(|(of, _)| turns[of].passes == turns[turn].passes)
+            };
+            if who[turn].iter().filter(claims).count() <= n {
+                all[nth].turn = Some(turn);
+            }
+            taken.insert(turn);
+            look.extend(&who[turn]);
+        }
+        let came = &*all;
+        // All pairs of a request and a turn that fit each other, and each of which fits no other. Who fits none is slow, and
+        // may be any of its own. Whose turn may have been another's too is tied only if nobody else is left for this one.
+        let mutual = |fits: fn(&Came, &Turn) -> bool| -> Vec<(usize, usize)> {
+            let left = |(nth, may_be): (usize, &Vec<usize>)| -> Vec<usize> {
+                let left = may_be.iter().copied().filter(|turn| !taken.contains(turn));
+                let is_left = came[nth].turn.is_none();
+                left.filter(|turn| is_left && fits(&came[nth], &turns[*turn])).collect()
+            };
+            let all_left: Vec<Vec<usize>> = may_be.iter().enumerate().map(left).collect();
+            let of = |(nth, left): (usize, &Vec<usize>)| {
+                let mut whole = left.iter().filter(|turn| turns[**turn].is_tieable());
+                let (Some(&turn), None) = (whole.next(), whole.next()) else { return None };
+                let is_whole = left.len() == 1;
+                let may_be_anothers = |other: &usize| {
+                    *other != nth
+                        && came[*other].turn.is_none()
+                        && (!is_whole
+                            || all_left[*other].is_empty()
+                            || fits(&came[*other], &turns[turn]))
+                };
+                (!who[turn].iter().any(may_be_anothers)).then_some((nth, turn))
+            };
+            all_left.iter().enumerate().filter_map(of).collect()
+        };
+        let mut pairs = mutual(Came::is_soon);
+        if pairs.is_empty() {
+            // Who reads slowly has what comes last late.
+            pairs = mutual(Came::begins_soon);
+        }
+        if pairs.is_empty() {
+            return;
+        }
+        for (nth, turn) in pairs {
+            all[nth].turn = Some(turn);
+            taken.insert(turn);
+            look.extend(&who[turn]);
+        }
+    }
+}
+
 /// The only turn of these that isn't taken, or the first of several that are alike, and how many these are. None, of one that
 /// may be several requests'.
 fn only(of: &[usize], taken: &HashSet<usize>, turns: &[Turn]) -> Option<(usize, usize)> {
@@ -369,144 +215,16 @@ fn only(of: &[usize], taken: &HashSet<usize>, turns: &[Turn]) -> Option<(usize, 
         }
         n += 1;
     }
-    turns[first].joints.is_empty().then_some((first, n))
-}
-
-impl Came {
-    fn of(asked: &Asked, at: &impl Fn(u64) -> u64) -> Self {
-        let [accepted, read] = [asked.accepted.unwrap_or(asked.read), asked.read].map(at);
-        // A server that is busy reads late: what had come with the connection has waited since then.
-        let waited = asked.idle_ms.map_or(0, |ms| ms.saturating_mul(1_000_000));
-        let is_late =
-            waited > 0 && accepted < read && waited.saturating_add(TICK_NS) >= read - accepted;
-        let arrived = if is_late { accepted } else { read };
-        let times = |sent: &SentPiece| [sent.begin, sent.end].map(at);
-        let mut sent = asked.sent.iter();
-        let first = sent.clone().find(|sent| sent.what.pieces > 0 || sent.what.is_last);
-        // In the way of OpenAI a last one follows that has nothing new. Others don't say why they end.
-        let last = sent.clone().find(|sent| sent.what.is_last);
-        // Nor does a server that ends an answer since nobody waits for it.
-        let is_waited_for = |sent: &&SentPiece| asked.gone.is_none_or(|gone| sent.begin < gone);
-        let last = last.or_else(|| sent.find(|sent| sent.what.is_end).filter(is_waited_for));
-        let latest = asked.sent.last().map(|sent| at(sent.end)).max(asked.gone.map(at));
-        Self {
-            asked: asked.clone(),
-            arrived,
-            first: first.or(last).map(times),
-            last: last.map(times),
-            until: latest.unwrap_or(u64::MAX),
-            turn: None,
-        }
-    }
-
-    fn has_failed(&self) -> bool {
-        self.asked.sent.iter().any(|sent| sent.what.is_error || sent.what.status >= 400)
-    }
-
-    fn ending(&self) -> Ending {
-        let is_limit = self.asked.sent.iter().any(|sent| sent.what.is_limit);
-        match self.last {
-            _ if self.has_failed() => Ending::Error,
-            None => Ending::Cancelled,
-            Some(_) if is_limit => Ending::Length,
-            Some(_) => Ending::Stop,
-        }
-    }
-
-    /// Whether it may have gone here, before its prompt was done.
-    fn may_end_at(&self, joint: &Joint) -> bool {
-        let [ended, begin] = joint.between;
-        let prompts = self.prompts();
-        self.first.is_none()
-            && (ended..=begin).contains(&self.until)
-            && (prompts.is_empty() || prompts.iter().any(|&n| n > joint.before))
-    }
-
-    /// The turns that could be its own, or have a part that could: nothing of its answer left before that was computed. Those
-    /// before `from` are for requests that came earlier.
-    fn may_be(&self, turns: &[Turn], from: usize, most: usize) -> Vec<usize> {
-        let is_unknown = self.first.is_none() && self.prompts().is_empty();
-        if self.has_failed() || is_unknown || self.has_several() {
-            return Vec::new();
-        }
-        let later = (from..).zip(&turns[from..]).take_while(|(_, turn)| turn.begin <= self.until);
-        let later = later.filter(|(_, turn)| self.arrived <= turn.latest());
-        // The server learns that somebody has gone while a pass runs, and stops after it.
-        let may_go_on = |turn: &Turn| self.last.is_some() || turn.begins[1] <= self.until;
-        let may_be = later.filter(|(_, turn)| {
-            let is_whole = self.first.is_none_or(|[begin, _]| begin >= turn.first)
-                && self.last.is_none_or(|[begin, _]| begin >= turn.last)
-                && self.is_as_long(turn)
-                && may_go_on(turn);
-            is_whole || turn.joints.iter().any(|joint| self.may_end_at(joint))
-        });
-        let may_be: Vec<usize> = may_be.map(|(nth, _)| nth).take(most + 1).collect();
-        if may_be.len() > most { Vec::new() } else { may_be }
-    }
-
-    /// Whether the prompt that is stated is that of several texts together, each of which has a turn of its own.
-    fn has_several(&self) -> bool {
-        let made = &self.asked.tokenized;
-        let all = made.iter().fold(0_u32, |sum, tokens| sum.saturating_add(*tokens));
-        let stated = self.asked.sent.iter().filter_map(|sent| sent.tokens[0]).max();
-        made.len() > 1 && stated == Some(all) && !made.contains(&all)
-    }
-
-    /// How long its prompt may be, if that is known: as it says itself, or as any text of it, or all.
-    fn prompts(&self) -> Vec<u32> {
-        let stated = self.asked.sent.iter().filter_map(|sent| sent.tokens[0]).max();
-        let made = &self.asked.tokenized;
-        match stated {
-            Some(stated) => vec![stated],
-            None if made.is_empty() => Vec::new(),
-            None => {
-                let all = made.iter().fold(0_u32, |sum, tokens| sum.saturating_add(*tokens));
-                made.iter().copied().chain([all]).collect()
-            }
-        }
-    }
-
-    /// Whether a turn's prompt and its answer may be as long as its own.
-    fn is_as_long(&self, turn: &Turn) -> bool {
-        let prompts = self.prompts();
-        let pieces = self.asked.sent.iter().map(|sent| u64::from(sent.what.pieces)).sum::<u64>();
-        let stated = self.asked.sent.iter().filter_map(|sent| sent.tokens[1]).max();
-        let is_as_long = match stated {
-            _ if turn.has_drafts => true,
-            // A token that ends an answer, but isn't part of it.
-            Some(stated) => [stated, stated.saturating_add(1)].contains(&turn.outputs),
-            None => pieces <= turn.outputs.into(),
-        };
-        is_as_long && (prompts.is_empty() || prompts.contains(&turn.prompt))
-    }
-
-    /// When the first token of its answer left. One that is sent as a whole doesn't tell.
-    fn first_token(&self) -> Option<u64> {
-        self.first.filter(|_| self.first != self.last).map(|[begin, _]| begin)
-    }
-
-    /// Whether the first token that a turn computed left soon, or may have, of an answer that was sent as a whole.
-    fn begins_soon(&self, turn: &Turn) -> bool {
-        let first =
-            self.first_token().map(|begin| turn.second.is_some_and(|second| begin <= second));
-        first.unwrap_or(self.first.is_some())
-    }
-
-    /// Whether all that a turn computed left soon. Of one of which nothing left, only a known length tells.
-    fn is_soon(&self, turn: &Turn) -> bool {
-        let first = self.first_token().zip(turn.second);
-        let last = self.last.zip(turn.settled);
-        (self.first.is_some() || !self.prompts().is_empty())
-            && first.is_none_or(|(begin, second)| begin <= second)
-            && last.is_none_or(|([begin, _], settled)| begin <= settled)
-    }
+    turns[first].is_tieable().then_some((first, n))
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::events::Pass;
+    use brickscope::{Ending, PartKind};
+
+    use super::super::events::{Asked, Pass, SentPiece};
     use super::super::format::Sent;
     use super::*;
 
@@ -645,7 +363,7 @@ mod tests {
         let (recorded, passes, truth) = served(slots, all);
         let requests = Requests::of(&recorded, passes.iter().map(found), |count| count);
         let numbers: Vec<u32> = (0..all.len() as u32).collect();
-        let told = requests.all(|count| count);
+        let told = requests.all(&recorded, |count| count);
         let of = requests.parts(&numbers);
         let is_tied: Vec<bool> = told.iter().map(|of| of.admitted_ns.is_some()).collect();
         for (pass, truth) in passes.iter().zip(&truth) {
@@ -823,8 +541,8 @@ mod tests {
         for goes_back in [false, true] {
             let (recorded, passes) = speculated(&[3, 0, 2, 1, 3, 0, 0], goes_back);
             let requests = Requests::of(&recorded, passes.iter().map(found), |count| count);
-            assert_eq!((requests.turns.len(), requests.untied()), (1, 0), "{goes_back}");
-            let told = requests.all(|count| count);
+            assert_eq!((requests.turned.turns.len(), requests.untied()), (1, 0), "{goes_back}");
+            let told = requests.all(&recorded, |count| count);
             let [of] = &told[..] else { panic!("{told:?}") };
             assert_eq!(of.admitted_ns, Some(passes[0].begin));
             // A pass with several right ones has as many tokens, and time per token is by tokens, not by passes.
@@ -856,6 +574,6 @@ mod tests {
         let asked = Asked { read: 8_000_000, path, tokenized: vec![11], ..Asked::default() };
         recorded.asked.insert(2, asked);
         let requests = Requests::of(&recorded, passes.iter().map(found), |count| count);
-        assert_eq!(requests.turns.len(), 2);
+        assert_eq!(requests.turned.turns.len(), 2);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::KeptRequests;
 use crate::brick::Phase;
 use crate::stats::Histogram;
 
@@ -31,6 +32,9 @@ pub struct Kept {
     /// of that which computed the next.
     #[serde(default)]
     pub intervals: Times,
+    /// Which requests were kept, of a server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<KeptRequests>,
 }
 
 /// A sample of the passes of one phase and about as many tokens: each was as likely to be kept.

@@ -14,6 +14,8 @@
 //!   a histogram of all walls, and of all times between tokens.
 //! - **Memory**: what callers say that a pass takes, and [`Keeper::EACH`]; at most [`Limits`], one pass, and one for each
 //!   class. Beside that less than 32 KiB for each [`Times`].
+//! - **Requests** of a server: a [`RequestKeeper`] says which. Those with the slowest tokens are kept with all passes that ran
+//!   meanwhile, and a sample of the others; their sums are of all ([`KeptRequests`]).
 //! - **A run that fits** is whole: then no weight is needed, and none is stated.
 //! - **Conditions**: where a token or a pass took longer than the caller said by [`When`], [`Held`] keeps the passes around it
 //!   whole. It gets each pass first; what it doesn't keep, or gives up, is what a [`Keeper`] is offered, once. Its passes stand
@@ -21,6 +23,7 @@
 
 mod held;
 mod kept;
+mod requests;
 mod reservoir;
 mod slowest;
 mod when;
@@ -29,6 +32,7 @@ use std::collections::BTreeMap;
 
 pub use self::held::{Came, Held};
 pub use self::kept::{Kept, Sample, Times, WallsOf};
+pub use self::requests::{ChosenRequests, KeptRequests, RequestKeeper, RequestOffer};
 use self::reservoir::Reservoir;
 use self::slowest::Slowest;
 pub use self::when::{Fired, Timed, When};

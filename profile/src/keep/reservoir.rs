@@ -4,7 +4,7 @@ use super::{Entry, Keeper};
 use crate::stats::SplitMix64;
 
 /// A number below `n`; 0 if there is none. Its bias is below `n / 2^64`.
-fn below(n: u64, random: &mut SplitMix64) -> u64 {
+pub(super) fn below(n: u64, random: &mut SplitMix64) -> u64 {
     let product = u128::from(random.bits()) * u128::from(n);
     u64::try_from(product >> 64).unwrap_or(0)
 }

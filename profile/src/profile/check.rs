@@ -40,9 +40,14 @@ impl Profile {
         if let Some(kept) = &self.kept {
             let passes = self.phases.iter().map(|phase| phase.passes);
             kept.check(passes.fold(0, u64::saturating_add))?;
-            let (said, there) = (kept.kept(), self.passes.len() as u64);
+            // Those that are left out are there for the requests that waited for them.
+            let there = self.passes.iter().filter(|pass| !pass.is_left_out).count() as u64;
+            let said = kept.kept();
             if said != there {
                 return Err(format!("{said} passes were kept, and {there} are there"));
+            }
+            if let Some(requests) = &kept.requests {
+                requests.check(self.requests.len())?;
             }
         }
         if let Some(fired) = &self.fired {

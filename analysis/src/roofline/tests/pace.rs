@@ -335,9 +335,8 @@ fn one_kernel_replaced_by_a_slower_one_is_named_with_its_data_in_memory_or_not()
 
 #[test]
 fn a_thread_without_a_core_is_not_kernel_bound_however_slow_its_kernel_is() {
-    let is_found = |profile: &Profile| {
-        Findings::of(profile).found.iter().any(|of| of.rule == "kernel-bound")
-    };
+    let is_found =
+        |profile: &Profile| Findings::of(profile).found.iter().any(|of| of.rule == "kernel-bound");
     for (in_memory, pace) in [(true, 90.0), (false, 380.0)] {
         assert!(is_found(&with_a_slow_kernel(in_memory, pace, 1)));
         // Two threads shared a core, and nobody looked.

@@ -8,6 +8,7 @@
 mod intervals;
 mod items;
 mod room;
+mod served;
 mod trigger;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -24,6 +25,7 @@ use brickscope::{BrickProfiler, Clock, Phase};
 use self::intervals::Intervals;
 use self::items::{Before, Item, split, whole};
 use self::room::Room;
+use self::served::Served;
 use self::trigger::{Ended, Trigger};
 use super::events::{Event, Recorded};
 use super::format::{HEADER, MAGIC, MOST, Record, VERSION, halves};
@@ -41,6 +43,8 @@ const MOST_SHAPES: usize = 16;
 const WAITING: usize = 64;
 /// Half as many passes as a profile lists.
 const MOST_PASSES: usize = 1 << 15;
+/// Of requests, as many bytes are kept beside as this part of those of passes.
+const SERVED: usize = 4;
 /// The most bytes of passes that don't count, as long as all others are there.
 const MOST_OTHERS: usize = 4 << 20;
 
@@ -67,6 +71,8 @@ pub struct Days {
     /// The numbers of these are what [`Offer::of`] is.
     ids: Vec<Id>,
     waiting: VecDeque<Waiting>,
+    /// Passes of which it isn't decided whether they count, by their numbers.
+    not_judged: BTreeMap<u64, Waiting>,
     /// All bytes of what is kept.
     most_bytes: usize,
     keeper: Keeper<Item>,
@@ -75,7 +81,7 @@ pub struct Days {
     /// Passes that don't count. `None` once there was no room for all.
     others: Option<Vec<(u64, Item)>>,
     others_bytes: usize,
-    had_requests: bool,
+    served: Served,
 }
 
 /// A pass that may yet be found to be slow.
@@ -125,12 +131,13 @@ impl Days {
             serial: 0,
             ids: Vec::new(),
             waiting: VecDeque::new(),
+            not_judged: BTreeMap::new(),
             most_bytes: limits.slowest.saturating_add(limits.sampled),
             keeper: Keeper::new(limits),
             trigger: None,
             others: Some(Vec::new()),
             others_bytes: 0,
-            had_requests: false,
+            served: Served::new(limits.slowest.saturating_add(limits.sampled) / SERVED),
         })
     }
 
@@ -245,16 +252,21 @@ impl Days {
         let events = std::mem::take(&mut self.recorded.events);
         let (items, open) = split(events, is_last);
         self.recorded.events = open;
+        let clock = self.clock.clone();
+        let at = |count: u64| clock.time_of_count(count).unwrap_or(count);
+        let is_whole = self.is_whole();
+        self.served.look(&mut self.recorded.asked, is_whole, &at);
+        if self.served.is_large() {
+            self.others = None;
+        }
         let needed: BTreeSet<u32> = items.iter().flat_map(Item::graphs).collect();
         self.describe(&needed);
         self.sum(items);
         if self.recorded.graphs.len() > MOST_SHAPES {
             self.recorded.graphs.retain(|number, _| needed.contains(number));
         }
-        self.had_requests |= !self.recorded.asked.is_empty();
-        if !self.is_whole() {
-            self.recorded.asked.clear();
-        }
+        let is_whole = self.is_whole();
+        self.served.settle(&mut self.recorded.asked, (is_whole, is_last), &at);
     }
 
     /// Reads descriptions of graphs again that aren't in memory.
@@ -298,8 +310,11 @@ impl Days {
             let Some(profiler) = profilers.get(&id) else { continue };
             let sum = self.summed.entry(id).or_default();
             let labels = all_labels.entry(id).or_insert_with(|| Graphs::new(profiler, recorded));
-            let counted = sum.add(profiler, labels, &found);
+            let serial = self.serial;
+            self.serial += 1;
+            let judged = sum.add(serial, profiler, labels, &found);
             let [begin_ns, end_ns] = [found.pass.begin, found.pass.end].map(at);
+            self.served.add(&found.pass, id, [begin_ns, end_ns]);
             let slow = self.intervals.add(&found.pass, end_ns);
             let least = least_bytes(self.most_bytes, rows(&found));
             let is_described = !found.described.is_empty();
@@ -309,38 +324,63 @@ impl Days {
                 sum.intervals.add(ns);
                 slow_ns = slow_ns.max(ns);
                 // Nobody had this token while these ran, either.
-                for of in self.waiting.iter_mut().filter(|of| of.end_ns > from_ns) {
+                let not_judged = self.not_judged.values_mut();
+                let all = self.waiting.iter_mut().chain(not_judged);
+                for of in all.filter(|of| of.end_ns > from_ns) {
                     of.offer.slow_ns = of.offer.slow_ns.max(ns);
                 }
             }
             self.before.went(&mut item);
-            let serial = self.serial;
-            self.serial += 1;
             let nth = self.ids.iter().position(|of| *of == id).unwrap_or_else(|| {
                 self.ids.push(id);
                 self.ids.len() - 1
             });
             let of = u32::try_from(nth).unwrap_or(u32::MAX);
-            let is_counted = counted.is_some();
-            let (phase, tokens) =
-                counted.map_or((Phase::Decode, 0), |pass| (pass.phase, pass.tokens));
             let bytes = item.bytes().max(least);
-            let offer = Offer { serial, of, phase, tokens, slow_ns, bytes };
+            // Its phase and its tokens are stated when it is judged.
+            let offer = Offer { serial, of, phase: Phase::Decode, tokens: 0, slow_ns, bytes };
             let waiting = Waiting { offer, begin_ns, end_ns, tokens: slow, is_described, item };
-            if let Some(trigger) = &mut self.trigger {
-                trigger.ended(&waiting.ended(is_counted));
-            }
-            if !is_counted {
-                others.push((serial, waiting.item));
-                continue;
-            }
-            self.waiting.push_back(waiting);
-            if self.waiting.len() > WAITING {
-                let first = self.waiting.pop_front();
-                keep(first, self.trigger.as_mut(), &mut self.keeper);
+            self.not_judged.insert(serial, waiting);
+            for (serial, counted) in judged {
+                let Some(mut waiting) = self.not_judged.remove(&serial) else { continue };
+                if let Some(trigger) = &mut self.trigger {
+                    trigger.ended(&waiting.ended(counted.is_some()));
+                }
+                let Some((phase, tokens)) = counted else {
+                    others.push((serial, waiting.item));
+                    continue;
+                };
+                (waiting.offer.phase, waiting.offer.tokens) = (phase, tokens);
+                self.waiting.push_back(waiting);
+                if self.waiting.len() > WAITING {
+                    let first = self.waiting.pop_front();
+                    keep(first, self.trigger.as_mut(), &mut self.keeper);
+                }
             }
         }
         drop(all_labels);
+        others.into_iter().for_each(|(serial, item)| self.add_other(serial, item));
+    }
+
+    /// Nothing follows: what waited for it is judged, and nothing waits any more.
+    fn judge_all(&mut self) {
+        let mut others = Vec::new();
+        for (id, summed) in &mut self.summed {
+            let Some(profiler) = self.profilers.get(id) else { continue };
+            for (serial, counted) in summed.end(profiler) {
+                let Some(mut waiting) = self.not_judged.remove(&serial) else { continue };
+                if let Some(trigger) = &mut self.trigger {
+                    trigger.ended(&waiting.ended(counted.is_some()));
+                }
+                match counted {
+                    Some((phase, tokens)) => {
+                        (waiting.offer.phase, waiting.offer.tokens) = (phase, tokens);
+                        self.waiting.push_back(waiting);
+                    }
+                    None => others.push((serial, waiting.item)),
+                }
+            }
+        }
         others.into_iter().for_each(|(serial, item)| self.add_other(serial, item));
     }
 
@@ -367,6 +407,7 @@ impl Days {
     pub fn finish(mut self) -> Result<Recorded, FileError> {
         while self.advance()?.is_some() {}
         self.settle(true);
+        self.judge_all();
         Ok(self.end())
     }
 
@@ -375,8 +416,9 @@ impl Days {
     #[must_use]
     pub fn so_far(&self) -> Recorded {
         let mut now = self.clone();
-        // Of passes that go on.
+        // Of passes that go on, or may yet be found not to count: what is judged is recorded, by profilers that both have.
         now.recorded.events.clear();
+        now.not_judged.clear();
         now.end()
     }
 
@@ -411,7 +453,8 @@ impl Days {
     }
 
     fn part(&mut self, chosen: Vec<Chosen>) -> Part {
-        let mut part = Part { had_requests: self.had_requests, ..Part::default() };
+        let served = std::mem::replace(&mut self.served, Served::new(0));
+        let mut part = Part { requests: served.finish(), ..Part::default() };
         for chosen in chosen {
             let id = usize::try_from(chosen.of).ok().and_then(|nth| self.ids.get(nth)).copied();
             let Some(id) = id else { continue };

@@ -12,20 +12,24 @@ pub(crate) fn state(profile: &mut Profile, part: &Part, group: &Group) -> Option
     let mut of_group = group.ids().iter().filter_map(|id| part.of.get(id));
     let mut all = of_group.next()?.clone();
     of_group.for_each(|more| all.merge(more));
+    let requests = part.requests.as_ref().map(|of| of.kept.clone());
     let of_phases = all.sums.phases.iter().map(|phase| phase.passes);
     let passes = of_phases.fold(0, u64::saturating_add);
-    profile.kept = kept(profile, &all, passes);
+    profile.kept = kept(profile, &all, passes).map(|kept| Kept { requests, ..kept });
     if profile.kept.is_none() {
         // Nobody knows what each stands for, and they are no fair sample.
         profile.passes.clear();
         profile.spans.clear();
         profile.dependencies.clear();
         profile.fired = profile.fired.map(Fired::none_whole);
+        profile.requests.clear();
+        profile.parts.clear();
         all.notes.push("which passes were kept can't be told, so only sums are shown".to_owned());
     }
     let sums = &all.sums;
+    let there = profile.passes.iter().filter(|pass| !pass.is_left_out).count() as u64;
     profile.dropped = Dropped {
-        passes: passes.saturating_sub(profile.passes.len() as u64),
+        passes: passes.saturating_sub(there),
         // That the spans of a pass are its bricks is only true of those that are there.
         spans: sums.dropped.spans.saturating_sub(profile.spans.len() as u64).max(1),
         ..sums.dropped
@@ -52,7 +56,9 @@ fn kept(profile: &Profile, all: &AllPasses, passes: u64) -> Option<Kept> {
     numbers.extend(&chosen.around);
     chosen.samples.iter().for_each(|(.., of)| numbers.extend(of));
     numbers.sort_unstable();
-    let mut serials: Vec<u32> = profile.passes.iter().map(|pass| pass.serial).collect();
+    // The others are there for the requests that waited for them.
+    let own = profile.passes.iter().filter(|pass| !pass.is_left_out);
+    let mut serials: Vec<u32> = own.map(|pass| pass.serial).collect();
     serials.sort_unstable();
     if numbers.len() != serials.len() {
         return None;
@@ -74,5 +80,6 @@ fn kept(profile: &Profile, all: &AllPasses, passes: u64) -> Option<Kept> {
         samples: chosen.samples.iter().map(sample).collect(),
         walls: walls.collect(),
         intervals: all.intervals.clone(),
+        requests: None,
     })
 }

@@ -4,8 +4,10 @@ mod between;
 mod counts;
 mod experts;
 mod graphs;
+mod judge;
 mod kept;
 mod phase;
+mod ran;
 mod shares;
 mod summed;
 mod turns;
@@ -19,12 +21,13 @@ use self::between::{Gap, between};
 use self::counts::Counts;
 use self::experts::add_experts;
 pub(crate) use self::graphs::Graphs;
+use self::ran::RanPasses;
 pub(crate) use self::summed::Summed;
 use self::turns::{InTurn, Turns};
 use self::warm_up::{Mark, leave_out_warm_up};
 use super::events::{Graph, Recorded};
 use super::groups::Group;
-use super::part::{AllPasses, Part};
+use super::part::{AllPasses, KeptOnes, Part};
 use super::passes::{Found, Passes, Waits};
 use super::requests::Requests;
 
@@ -73,16 +76,22 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
     let mut in_turn = InTurn::default();
     let at = |count: u64| time_of(&profiler, count);
     let requests = Requests::of(recorded, of_group(), at);
-    let all = requests.all(at).into_iter();
+    let served = recorded.part.as_ref().and_then(|part| part.requests.as_ref());
+    let all = served.map_or_else(|| requests.all(recorded, at), |served| served.requests.clone());
+    let all = all.into_iter();
     let numbers: Vec<u32> = all.map(|of| profiler.requests().record(of)).collect();
     let parts_of = requests.parts(&numbers);
+    let mut ran = served.map(|served| RanPasses::of(served, group));
     let mut unseen: Vec<Unseen> = Vec::new();
     for found in of_group() {
-        let parts = parts_of(&found);
+        let parts = match &mut ran {
+            Some(ran) => ran.parts_of(&found),
+            None => parts_of(&found),
+        };
         let wall_ns = at(found.pass.end).saturating_sub(at(found.pass.begin));
         turns.add(&found, wall_ns);
         let mut is_unseen = || {
-            if !numbers.is_empty() {
+            if !numbers.is_empty() && served.is_none() {
                 let position = found.pass.position().unwrap_or(0);
                 let start_ns = at(found.pass.begin);
                 unseen.push(Unseen { start_ns, wall_ns, position, parts: parts.clone() });
@@ -149,7 +158,9 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
     // By themselves they are nothing to show.
     if !profile.passes.is_empty() && !numbers.is_empty() {
         // Those of other contexts ran meanwhile, for nobody who is known here.
-        let of_others = Passes::of(recorded).filter(|found| !group.has(recorded, found));
+        let is_others = |found: &Found<'_>| served.is_none() && !group.has(recorded, found);
+        let of_others = Passes::of(recorded).filter(is_others);
+        unseen.extend(ran.into_iter().flat_map(RanPasses::others));
         unseen.extend(of_others.map(|found| {
             let (start_ns, position) = (at(found.pass.begin), found.pass.position().unwrap_or(0));
             let wall_ns = at(found.pass.end).saturating_sub(start_ns);
@@ -161,13 +172,7 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
         }
     }
     let mut notes = counts.notes();
-    if requests.untied() > 0 {
-        let n = requests.untied();
-        let what = if n == 1 { "request is" } else { "requests are" };
-        notes.push(format!(
-            "{n} {what} tied to no passes: by time and by lengths none could be meant, or several"
-        ));
-    }
+    notes.extend(not_tied(requests.untied()));
     profile.fired = recorded.fired.as_ref().map(|fired| fired.of(group.ids()));
     if let Some(part) = &recorded.part
         && let Some(all) = kept::state(&mut profile, part, group)
@@ -190,8 +195,12 @@ pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Re
 /// A profile of which only some passes were kept, with what is known of all.
 fn of_all(profile: Profile, part: &Part, all: AllPasses) -> Replayed {
     let mut notes = all.notes;
-    if part.had_requests {
-        notes.push("requests are not kept where not all passes are".to_owned());
+    if let Some(KeptOnes { kept, .. }) = &part.requests {
+        notes.extend(not_tied(kept.untied));
+        if kept.too_long > 0 {
+            let n = kept.too_long;
+            notes.push(format!("requests of which only sums are kept, since they were long: {n}"));
+        }
     }
     Replayed {
         profile,
@@ -204,6 +213,15 @@ fn of_all(profile: Profile, part: &Part, all: AllPasses) -> Replayed {
         is_llama: all.is_llama,
         between: all.between,
     }
+}
+
+fn not_tied(n: u64) -> Option<String> {
+    let what = if n == 1 { "request is" } else { "requests are" };
+    (n > 0).then(|| {
+        format!(
+            "{n} {what} tied to no passes: by time and by lengths none could be meant, or several"
+        )
+    })
 }
 
 /// A pass that isn't among those that count. Requests waited for it, or got a token by it.
