@@ -6,7 +6,7 @@ window.addEventListener("load", function () { setTimeout(function () {
     var said = function (e) { return e.innerText.replace(/\s+/g, " ").trim(); };
     var has = function (e, what) { return e.matches(what); };
     var is_shown = function (e) { return e.getClientRects().length > 0 && e.checkVisibility(); };
-    var line = function (depth, text) { lines.push("  ".repeat(depth) + text); };
+    var line = function (depth, text) { lines.push(("  ".repeat(depth) + text).trimEnd()); };
 
     /* What is where. */
     var columns = function (elements) {
