@@ -473,7 +473,8 @@ mod tests {
             [(100, None), (140, Some(quiet)), (900, None), (1_000, Some(busy)), (120, None)];
         let looked = |look: Option<_>| look.map_or(Looked::No, Looked::Since);
         for (nanos, look) in passes {
-            let pass = recorder.begin_pass(|_: &mut _| Looked::No).expect("none is open");
+            let pass =
+                recorder.begin_pass(Phase::Decode, |_: &mut _| Looked::No).expect("none is open");
             brick(&recorder, &hand, nanos);
             recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| looked(look));
         }
@@ -508,7 +509,8 @@ mod tests {
         let (recorder, hand) = recorder();
         // The thread ends before the load is read; the next one may get its number.
         let pass = |before: Looked, after: Looked| {
-            let pass = recorder.begin_pass(|_: &mut _| before).expect("none is open");
+            let pass =
+                recorder.begin_pass(Phase::Decode, |_: &mut _| before).expect("none is open");
             brick(&recorder, &hand, 100);
             recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| after);
         };
@@ -533,7 +535,8 @@ mod tests {
             let (recorder, hand) = recorder();
             let waited = Disturbance { longest_wait_ns: Some(wait_ns), ..Disturbance::default() };
             let pass = |before: Looked| {
-                let pass = recorder.begin_pass(|_: &mut _| before).expect("none is open");
+                let pass =
+                    recorder.begin_pass(Phase::Decode, |_: &mut _| before).expect("none is open");
                 brick(&recorder, &hand, 50);
                 recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| Looked::No);
             };
@@ -559,7 +562,7 @@ mod tests {
                 *since = Some(LoadReading::default());
                 Looked::Anew
             };
-            let pass = recorder.begin_pass(begins).expect("none is open");
+            let pass = recorder.begin_pass(Phase::Decode, begins).expect("none is open");
             brick(&recorder, &hand, 100);
             // A look is due, and tells nothing yet.
             recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| Looked::No);
@@ -577,7 +580,8 @@ mod tests {
         let quiet = Disturbance { longest_wait_ns: Some(0), ..Disturbance::default() };
         let stolen = Disturbance { steal_ns: Some(30), ..Disturbance::default() };
         for found in [Disturbance::default(), quiet, Disturbance::default(), stolen] {
-            let pass = recorder.begin_pass(|_: &mut _| Looked::No).expect("none is open");
+            let pass =
+                recorder.begin_pass(Phase::Decode, |_: &mut _| Looked::No).expect("none is open");
             brick(&recorder, &hand, 100);
             recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| Looked::Since(found));
         }
@@ -592,7 +596,8 @@ mod tests {
     fn what_the_bytes_of_the_passes_are_that_stay_is_known() {
         let (recorder, hand) = recorder();
         for nanos in [100, 100, 900] {
-            let pass = recorder.begin_pass(|_: &mut _| Looked::No).expect("none is open");
+            let pass =
+                recorder.begin_pass(Phase::Decode, |_: &mut _| Looked::No).expect("none is open");
             let open = recorder.begin_brick(BrickId::LmHead as NameIdx);
             hand.advance(nanos);
             let work = Work { elements: 1, flops: 80, bytes: 50, data: Data::Weights(40) };
@@ -614,7 +619,8 @@ mod tests {
         let (_, hand) = recorder();
         let recorder = Recorder::new(hand.clock(), 0);
         recorder.set_active(true);
-        let pass = recorder.begin_pass(|_: &mut _| Looked::No).expect("none is open");
+        let pass =
+            recorder.begin_pass(Phase::Decode, |_: &mut _| Looked::No).expect("none is open");
         brick(&recorder, &hand, 5);
         recorder.end_pass(pass, Phase::Decode, 1, 0, |_: &mut _| Looked::No);
         let refused = collected(&recorder).without_disturbed().expect_err("nothing was kept");

@@ -15,6 +15,7 @@ mod fold;
 pub mod machine;
 pub mod misuse;
 mod names;
+mod nvtx;
 mod profiler;
 mod recorder;
 mod row;

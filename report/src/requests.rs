@@ -124,15 +124,32 @@ fn picture(profile: &Profile) -> String {
     }
     let high = (slowest.len() + 1) as f64 * LANE;
     let mut html = format!(
-        "<figure><svg viewBox=\"0 0 {WIDE} {high:.0}\" role=\"img\" aria-label=\"The slowest requests over time: the table \
-         above has their times\">\n{svg}</svg></figure>\n"
+        "{}<figure><svg viewBox=\"0 0 {WIDE} {high:.0}\" role=\"img\" aria-label=\"The slowest requests over time: the table \
+         above has their times\">\n{svg}</svg></figure>\n",
+        legend()
     );
     html.push_str(&note(&format!(
         "{spans} from left to right. The first line has passes, those with prompts and those without. Each line below is a \
-         request, one of the slowest, in the order of their arrival: in the queue, up to the first token, then up to the end.",
+         request, one of the slowest, in the order of their arrival.",
     )));
     if left_out > 0 {
         html.push_str(&note("Of so many passes only the longest are drawn."));
     }
     html
+}
+
+/// What the colours of the picture are.
+fn legend() -> String {
+    let colours = [
+        ("unattributed", "in the queue"),
+        ("slow", "up to the first token; a pass with a prompt"),
+        ("path", "up to the end; a pass without"),
+    ];
+    let items: String = colours
+        .iter()
+        .map(|(class, what)| {
+            format!("<span><span class=\"dot c-{class}\" aria-hidden=\"true\"></span>{what}</span>")
+        })
+        .collect();
+    format!("<p class=\"legend\">{items}</p>\n")
 }

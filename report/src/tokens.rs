@@ -14,10 +14,10 @@ const BINS: u64 = 32;
 
 /// The picture of the distribution, in its own units.
 const WIDE: f64 = 720.0;
-const HIGH: f64 = 196.0;
+const HIGH: f64 = 202.0;
 const LEFT: f64 = 52.0;
-const TOP: f64 = 26.0;
-const FLOOR: f64 = 146.0;
+const TOP: f64 = 32.0;
+const FLOOR: f64 = 152.0;
 
 pub(super) fn section(source: &Source<'_>) -> String {
     let profile = source.profile;

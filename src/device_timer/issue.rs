@@ -169,6 +169,10 @@ impl DeviceTimer<'_> {
         work: Work,
     ) -> Result<(), DeviceError> {
         self.running(stream)?;
+        // Where the host waits for each brick, it times it as well, which is a range already.
+        if self.mode != SyncMode::Immediate {
+            self.profiler.mark_issued(stream.0, Some(name));
+        }
         let Some(pass) = &mut self.pass else { return Ok(()) };
         let grain = pass.grain;
         let call = self.calls;
@@ -326,6 +330,7 @@ impl DeviceTimer<'_> {
         if !self.running(stream)?.brick {
             return Ok(());
         }
+        self.profiler.mark_issued(stream.0, None);
         let Some(pass) = &mut self.pass else { return Ok(()) };
         pass.needs.add(&Grain::ALL);
         if pass.grain <= Grain::Layer {
@@ -383,6 +388,7 @@ impl DeviceTimer<'_> {
             while !self.in_flight.is_empty() && self.settle_oldest(device, false)? {}
             return Ok(());
         }
+        self.profiler.mark_all_issued();
         self.count_ends();
         for index in 0..self.streams.len() {
             let Some(pass) = &self.pass else { break };

@@ -320,6 +320,7 @@ impl DeviceTimer<'_> {
     /// Gives up the open pass and counts it in `counter`.
     fn give_up(&mut self, counter: impl FnOnce(&mut State) -> &mut u64) {
         if let Some(pass) = self.pass.take() {
+            self.profiler.mark_all_issued();
             self.free.push(pass.set);
             if self.log.forget(&pass) {
                 self.log.note(|state| *counter(state) += 1);

@@ -38,6 +38,8 @@ mod misuse;
 
 mod watch;
 
+mod nvtx;
+
 mod checksums;
 mod device;
 mod graph;
@@ -110,7 +112,7 @@ pub struct BrickProfiler {
     sync_mode: AtomicU8,
     /// The zero of `elapsed_ns`: a reading of the clock.
     epoch: AtomicU64,
-    names: RwLock<Names>,
+    names: Arc<RwLock<Names>>,
     pending: Mutex<Pending>,
     late: AtomicU64,
     devices: Mutex<Vec<Arc<DeviceLog>>>,

@@ -268,7 +268,7 @@ impl BrickProfiler {
     /// processes do to this one. See [`watch_load`](Self::watch_load).
     pub fn begin_pass(&self, phase: Phase) -> PassTimer {
         PassTimer {
-            open: self.recorder.begin_pass(|since: &mut _| self.watch.look_before(since)),
+            open: self.recorder.begin_pass(phase, |since: &mut _| self.watch.look_before(since)),
             phase,
         }
     }
@@ -326,7 +326,8 @@ impl BrickProfiler {
     /// profile taken during the pass doesn't have its bricks.
     ///
     /// Returns `None` if this profiler isn't recording the pass on this thread, if hardware counters are read at
-    /// each brick, if the processor has no usable time-stamp counter, and on a second call for the same pass.
+    /// each brick, if bricks are shown as [ranges](Self::enable_nvtx), if the processor has no usable time-stamp counter, and
+    /// on a second call for the same pass.
     ///
     /// ```
     /// # use brickscope::{BrickId, BrickProfiler, PassTemplate, Phase, Work};

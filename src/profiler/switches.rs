@@ -50,7 +50,7 @@ impl BrickProfiler {
             enabled: AtomicBool::new(false),
             sync_mode: AtomicU8::new(SyncMode::default() as u8),
             epoch: AtomicU64::new(0),
-            names: RwLock::new(Names::new()),
+            names: Arc::new(RwLock::new(Names::new())),
             pending: Mutex::default(),
             late: AtomicU64::new(0),
             devices: Mutex::default(),

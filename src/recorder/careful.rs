@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use brickscope_profile::{Source, Work};
 
 use super::log::{Crossing, Open, ThreadLog};
+use super::marking::Range;
 use super::{NO_LOG, OFF, Recorder};
 use crate::row::{Event, NONE, NameIdx, Record, Span, SpanKind, flag};
 
@@ -36,6 +37,7 @@ impl Recorder {
     pub(super) fn begin_brick_with_care(&self, name: NameIdx, spans: u64) -> Open {
         let Some(log) = self.log_if_on() else { return Open::OFF };
         let open = log.begin(name, spans);
+        self.begin_mark(open, Range::Named(name));
         if self.is_counting() {
             self.begin_counting(log, open);
         }
@@ -47,25 +49,28 @@ impl Recorder {
     pub(super) fn begin_detail_with_care(&self, name: NameIdx) -> Open {
         let Some(log) = self.log_if_on() else { return Open::OFF };
         let open = log.begin(name, 1);
+        self.begin_mark(open, Range::Named(name));
         Open { start: self.clock.now(), ..open }
     }
 
     #[cold]
     pub(super) fn end_brick_with_care(&self, open: Open, end: u64, work: Work) {
-        let Some((end, log)) = self.end_in_log(&open, end) else { return };
+        let Some((end, log)) = self.end_in_log(&open, end) else { return self.end_mark(open) };
         log.end_brick(Source::Host, open, end, work);
         if self.is_counting() {
             self.end_counting(log, open);
         }
+        self.end_mark(open);
     }
 
     #[cold]
     pub(super) fn end_both_with_care(&self, open: Open, kernel: NameIdx, end: u64, work: Work) {
-        let Some((end, log)) = self.end_in_log(&open, end) else { return };
+        let Some((end, log)) = self.end_in_log(&open, end) else { return self.end_mark(open) };
         log.end_both(open, kernel, end, work);
         if self.is_counting() {
             self.end_counting(log, open);
         }
+        self.end_mark(open);
     }
 
     #[cold]
@@ -73,6 +78,7 @@ impl Recorder {
         if let Some((end, log)) = self.end_in_log(&open, end) {
             log.end_detail(SpanKind::Kernel, open, end, work);
         }
+        self.end_mark(open);
     }
 
     #[cold]
@@ -109,6 +115,8 @@ impl Recorder {
         }
         let start = now.max(log.last_end.load(Relaxed));
         let next = Open { start, ..log.begin(next, spans) };
+        self.end_mark(open);
+        self.begin_mark(next, Range::Named(next.name()));
         if self.is_counting() {
             self.end_counting(log, open);
             self.begin_counting(log, next);
@@ -126,7 +134,10 @@ impl Recorder {
     ) -> Open {
         let Some((now, log)) = self.end_in_log(&open, now) else { return Open::OFF };
         log.end_detail(SpanKind::Kernel, open, now, work);
-        Open { start: now, ..log.begin(next, 1) }
+        let next = Open { start: now, ..log.begin(next, 1) };
+        self.end_mark(open);
+        self.begin_mark(next, Range::Named(next.name()));
+        next
     }
 
     #[cold]
@@ -136,7 +147,7 @@ impl Recorder {
         end: u64,
         [kernel_work, work]: [Work; 2],
     ) {
-        let Some((end, log)) = self.end_in_log(&brick, end) else { return };
+        let Some((end, log)) = self.end_in_log(&brick, end) else { return self.end_mark(brick) };
         // Else there is none to be ended.
         if kernel.home == brick.home {
             log.end_detail(SpanKind::Kernel, kernel, end, kernel_work);
@@ -145,6 +156,7 @@ impl Recorder {
         if self.is_counting() {
             self.end_counting(log, brick);
         }
+        self.end_mark(brick);
     }
 
     /// The clock at the end of a span, if it wasn't read yet, and the generation that is recorded.

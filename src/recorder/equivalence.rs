@@ -139,7 +139,7 @@ impl Side {
             }
             Step::Forget(which) => drop(self.take(which)),
             Step::BeginPass => {
-                if let Some(pass) = recorder.begin_pass(look) {
+                if let Some(pass) = recorder.begin_pass(Phase::Decode, look) {
                     self.pass = Some(pass);
                 }
             }
@@ -389,7 +389,7 @@ fn run_parts(labelled: Labelled, capacity: usize, passes: &[Vec<Part>]) -> Recor
     let look = |_: &mut Option<LoadReading>| Looked::No;
     let mut room = [0; 2000];
     for parts in passes {
-        let pass = recorder.begin_pass(look);
+        let pass = recorder.begin_pass(Phase::Decode, look);
         if labelled != Labelled::AtOnce {
             let laps = Laps::new(labelled == Labelled::LateByLaps);
             let timestamps = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
@@ -462,7 +462,7 @@ fn of_two_timestamps(room: usize, then: impl FnOnce(&Recorder, Timestamps<'_>)) 
     let hand = MockClock::default();
     let recorder = Recorder::new(hand.clock(), 10);
     recorder.set_active(true);
-    let pass = recorder.begin_pass(look);
+    let pass = recorder.begin_pass(Phase::Decode, look);
     let mut room = vec![0; room];
     let timestamps = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
     timestamps.take();
@@ -533,7 +533,7 @@ fn a_log_knows_templates_by_their_content_and_only_so_many() {
         let mut template = PassTemplate::builder();
         // So many that timestamps take fewer rows than spans.
         (0..3).for_each(|_| template.kernels(0, Work::elements(work).into(), &[]));
-        let pass = recorder.begin_pass(look);
+        let pass = recorder.begin_pass(Phase::Decode, look);
         let timestamps = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
         (0..6).for_each(|_| timestamps.take());
         assert!(timestamps.end().expect("all is as it should be").label(&template.build(), 0));
@@ -572,7 +572,7 @@ fn a_log_that_begins_anew_knows_no_earlier_template() {
     let [first, second] = [4, 5].map(template_of);
     let label = |template: &PassTemplate| {
         let mut room = vec![0; template.timestamps()];
-        let pass = recorder.begin_pass(look);
+        let pass = recorder.begin_pass(Phase::Decode, look);
         let timestamps = recorder.timestamps(pass.as_ref(), &mut room).expect("it is on");
         (0..template.timestamps()).for_each(|_| timestamps.take());
         assert!(timestamps.end().expect("all is as it should be").label(template, 0));
@@ -626,7 +626,7 @@ fn only_a_pass_of_its_own_that_is_recorded_has_timestamps() {
     assert!(own.timestamps(None, &mut []).is_none(), "profiling was off when it began");
     own.set_active(true);
     other.set_active(true);
-    let pass = other.begin_pass(look);
+    let pass = other.begin_pass(Phase::Decode, look);
     assert!(own.timestamps(pass.as_ref(), &mut []).is_none(), "it is another's");
     own.end_brick(own.begin_brick(1), Work::default());
     assert!(own.timestamps(pass.as_ref(), &mut []).is_none(), "though there is a log of its own");
@@ -672,7 +672,7 @@ fn passes_look_at_others_when_a_look_is_due() {
         Looked::No
     };
     let looks_in = |nanos| {
-        let pass = recorder.begin_pass(look).expect("it is on");
+        let pass = recorder.begin_pass(Phase::Decode, look).expect("it is on");
         hand.advance(nanos);
         recorder.end_pass(pass, Phase::Decode, 1, 2, look);
         looks.take()

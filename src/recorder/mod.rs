@@ -15,6 +15,7 @@
 //! | [`timestamps`] | passes that only read the clock, and are labelled afterwards |
 //! | [`timed`] | passes that were timed elsewhere |
 //! | [`counting`] | hardware counters around bricks |
+//! | [`marking`] | ranges that another tool shows |
 //! | [`whose`], [`misused`] | spans and passes of another recorder; what was called otherwise than it is meant |
 //! | [`drain`] | from rows to sums and to records |
 //! | [`thread`], [`stays`] | numbers for threads; what can't leave its thread |
@@ -46,6 +47,7 @@ mod hot;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod marking;
 mod misused;
 mod passes;
 mod stays;
@@ -61,6 +63,7 @@ use std::sync::atomic::Ordering::Relaxed;
 pub(crate) use self::drain::Lane;
 use self::log::ThreadLog;
 pub(crate) use self::log::{Open, Owner};
+pub(crate) use self::marking::{MarkRanges, Range};
 pub(crate) use self::passes::{Looked, OpenPass, Standing};
 use self::thread::Thread;
 pub(crate) use self::timed::{Timed, TimedEnd, Unfit};
@@ -110,7 +113,8 @@ const BLOCKS: usize = if cfg!(loom) { 1 } else { 26 };
 #[repr(C, align(128))]
 pub(crate) struct Recorder {
     /// [`OFF`], or twice the generation that is recorded, with [`PLAIN`] where a span is no more than two readings of
-    /// the processor's counter and a row: without it there is another clock, or hardware counters are read.
+    /// the processor's counter and a row: without it there is another clock, hardware counters are read, or another tool is
+    /// told of ranges.
     state: AtomicU32,
     /// Whether counters are read at the begin and the end of each brick.
     is_counting: AtomicU32,
@@ -135,6 +139,8 @@ pub(crate) struct Recorder {
     counters: Mutex<Option<Box<dyn ReadCounters>>>,
     /// Whether bricks are summed by layer, too.
     sums_layers: AtomicBool,
+    /// Who is told of ranges.
+    marks: std::sync::OnceLock<Arc<dyn MarkRanges>>,
 }
 
 #[cfg(not(loom))]
@@ -188,12 +194,13 @@ impl Recorder {
             is_counting: AtomicU32::new(0),
             counters: Mutex::default(),
             sums_layers: AtomicBool::new(false),
+            marks: std::sync::OnceLock::new(),
         }
     }
 
     /// The same for keys and for what began before it as the one that it takes the place of.
     pub(crate) fn in_place_of(self, before: &Self) -> Self {
-        Self { number: before.number, made: before.made, ..self }
+        Self { number: before.number, made: before.made, marks: before.marks.clone(), ..self }
     }
 
     /// Nobody has used it up to now.
@@ -231,7 +238,8 @@ impl Recorder {
     /// To be called after anything that the state depends on has changed, with the switch held.
     fn set_state(&self, active: bool) {
         let has_clock = HAS_PLAIN_CLOCK || self.clock.ticks().is_some();
-        let is_plain = has_clock && self.is_counting.load(Relaxed) == 0;
+        let is_plain =
+            has_clock && self.is_counting.load(Relaxed) == 0 && self.marks.get().is_none();
         let generation = self.generation.load(Relaxed);
         let on = generation << 1 | if is_plain { PLAIN } else { 0 };
         self.state.store(if active { on } else { OFF }, Relaxed);

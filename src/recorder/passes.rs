@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use brickscope_profile::{Disturbance, Phase, Source, Work};
 
 use super::log::{Open, ThreadLog};
+use super::marking::Range;
 use super::stays::Stays;
 use super::{OFF, Recorder, TAIL, thread};
 use crate::clock::Clock;
@@ -92,7 +93,7 @@ impl<F: FnOnce(&mut Option<LoadReading>) -> Looked> Look for F {}
 impl Recorder {
     /// Begins a pass on this thread. `None` if recording is off, or if a pass is open already.
     /// `look` is called before the clock is read, if it is due: see [`look`](Self::look).
-    pub(crate) fn begin_pass(&self, look: impl Look) -> Option<OpenPass> {
+    pub(crate) fn begin_pass(&self, phase: Phase, look: impl Look) -> Option<OpenPass> {
         let log = self.log_if_on()?;
         if log.pass() != 0 {
             log.push_event(0, Event::NestedPass);
@@ -114,6 +115,7 @@ impl Recorder {
             has_timestamps: Cell::new(false),
             _stays: Stays::HERE,
         };
+        self.begin_pass_mark(log, serial, phase);
         open.start = self.clock.now();
         log.covered.store(0, Relaxed);
         // What began before the pass is not of the pass.
@@ -137,6 +139,7 @@ impl Recorder {
             return;
         }
         let Some(log) = open.log.take() else { return };
+        self.end_pass_mark(&log, open.serial);
         let Some(covered) = log.close_pass(open.serial, open.outside) else { return };
         log.note_left_open(open.counts);
         let end = end.max(log.last_end.load(Relaxed));
@@ -164,6 +167,7 @@ impl Recorder {
             return;
         }
         let Some(log) = open.log.take() else { return };
+        self.end_pass_mark(&log, open.serial);
         if log.close_pass(open.serial, open.outside).is_none() {
             return;
         }
@@ -198,6 +202,7 @@ impl Recorder {
         let open = log.begin(layer, 1);
         let before = log.layer();
         log.set_layer(layer);
+        self.begin_mark(open, Range::Layer(layer));
         (Open { start: self.clock.now(), ..open }, before)
     }
 
@@ -209,6 +214,7 @@ impl Recorder {
             log.note_layer_end(&open);
             log.end_detail(SpanKind::Layer, open, end, Work::default());
         }
+        self.end_mark(open);
         // The layer of another pass, or of another thread, is over.
         if let Some(log) = self.log_here(self.generation.load(Relaxed))
             && open.home == log.home.load(Relaxed)

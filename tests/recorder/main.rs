@@ -5,6 +5,7 @@ mod graph;
 mod latency;
 mod misuse;
 mod modules;
+mod nvtx;
 mod porting;
 mod promises;
 mod reconcile;

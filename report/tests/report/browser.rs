@@ -249,7 +249,7 @@ fn a_report_is_read_by_mouse_and_keyboard() {
 }
 
 /// A pass of all bricks, which do the same work in nearly the same time.
-fn crowded() -> Profile {
+pub(crate) fn crowded() -> Profile {
     let hand = MockClock::default();
     let profiler = BrickProfiler::with_clock(hand.clock());
     profiler.enable();
@@ -277,7 +277,7 @@ fn bricks_of_one_place_hide_no_letter_of_each_other() {
 }
 
 /// A run of twelve layers of as many bricks as a heat map has columns, with times of many digits.
-fn of_many_bricks() -> Profile {
+pub(crate) fn of_many_bricks() -> Profile {
     let mut profile = sample("moe");
     profile.spans.clear();
     for layer in 0..12 {

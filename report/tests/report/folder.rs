@@ -12,7 +12,7 @@ use crate::provenance::walk;
 use crate::samples::HOSTILE;
 
 /// A list of so many runs of two models, as `brickscope ls --json` prints it.
-fn list(runs: usize) -> Value {
+pub(crate) fn list(runs: usize) -> Value {
     let run = |nth: usize| {
         let day = nth / 24 % 28 + 1;
         let mut run = json!({
@@ -37,7 +37,7 @@ fn list(runs: usize) -> Value {
     json!({ "folder": "brickscope-runs", "unread": 0, "runs": runs })
 }
 
-fn page(list: &Value) -> String {
+pub(crate) fn page(list: &Value) -> String {
     let json = list.to_string();
     let folder = Folder { name: "brickscope-runs", json: &json, links: Some(Path::new("")) };
     of_folder(&folder).expect("it is a list")

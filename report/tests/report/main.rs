@@ -5,6 +5,7 @@ mod experts;
 mod folder;
 mod harmless;
 mod imported;
+mod look;
 mod pages;
 mod provenance;
 mod read;

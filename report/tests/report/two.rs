@@ -1,7 +1,9 @@
 //! Pages of two runs, side by side.
 
 use brickscope::Profile;
-use brickscope_analysis::compare::{Options, Process, RanksChange, RanksOfRun, Side, compare};
+use brickscope_analysis::compare::{
+    Comparison, Options, Process, RanksChange, RanksOfRun, Side, compare,
+};
 use brickscope_analysis::view;
 
 use brickscope_report::of_two;
@@ -10,9 +12,8 @@ use crate::provenance::{Files, check};
 use crate::read::{html_of, section};
 use crate::samples::{on_a_device, ranks_late, sample, slower, two_ranks};
 
-#[test]
-fn two_runs_lie_side_by_side_and_one_each_decides_nothing() {
-    let (a, b) = (sample("moe"), slower("moe", 900));
+/// Runs of one process each, with what is to be said of it.
+pub(crate) fn compared(a: &Profile, b: &Profile) -> Result<Comparison, String> {
     let side = |name: &str, profile: &Profile| Side {
         name: name.to_owned(),
         processes: vec![Process {
@@ -21,8 +22,14 @@ fn two_runs_lie_side_by_side_and_one_each_decides_nothing() {
         }],
     };
     let options = Options { is_forced: true, ..Options::default() };
-    let comparison = compare(&side("runs/a", &a), &side("runs/b", &b), &options);
-    let comparison = comparison.map_err(|why| why.to_string());
+    let comparison = compare(&side("runs/a", a), &side("runs/b", b), &options);
+    comparison.map_err(|why| why.to_string())
+}
+
+#[test]
+fn two_runs_lie_side_by_side_and_one_each_decides_nothing() {
+    let (a, b) = (sample("moe"), slower("moe", 900));
+    let comparison = compared(&a, &b);
     let (json_a, json_b) = (a.to_json(), b.to_json());
     let names = ["runs/a", "runs/b", "prefill", "decode"];
     let page = of_two(["runs/a", "runs/b"], &comparison, [&Ok(a), &Ok(b)]);

@@ -8,7 +8,7 @@ use brickscope_engine::{GenerateOptions, Model, generate};
 use brickscope_kernels::Backend;
 use brickscope_live::socket::Facts;
 
-use super::{Limits, Ran, described, go_on, new_folder, publish, serve};
+use super::{Limits, Ran, described, go_on, new_folder, publish, serve, show_ranges};
 use crate::flags::profile::ProfileArgs;
 use crate::live::Live;
 use crate::measure::log_capacity;
@@ -54,6 +54,7 @@ pub(super) fn measure(
     let capacity = log_capacity(session.model(), session.batch(), context);
     let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
     profiler.set_sync_mode(args.sync.into());
+    show_ranges(&profiler);
     let described_run = described(args, prompt, backend.name(), 0, args.tokens);
     let mut served = serve(args, target, session.model(), &profiler, described_run, None)?;
     profiler.enable();

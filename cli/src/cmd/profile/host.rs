@@ -8,7 +8,7 @@ use brickscope_engine::executor::Cpu;
 use brickscope_engine::{AnySession, GenerateOptions, Model, Session, generate};
 use brickscope_live::socket::Facts;
 
-use super::{Limits, Ran, described, go_on, new_folder, publish, serve};
+use super::{Limits, Ran, described, go_on, new_folder, publish, serve, show_ranges};
 use crate::flags::profile::ProfileArgs;
 use crate::live::Live;
 use crate::measure::{MAX_LOG, log_capacity, shares_capacity};
@@ -77,6 +77,7 @@ pub(super) fn measure(
     }
     let profiler = Arc::new(BrickProfiler::new().with_log_capacity(capacity));
     profiler.set_sync_mode(args.sync.into());
+    show_ranges(&profiler);
     warm_up(&mut session, prompt)?;
     note.finish_and_clear();
     if args.counters

@@ -95,6 +95,15 @@ struct Ran {
     pushing: Option<Pushing>,
 }
 
+/// Shows what is timed in the tool of NVIDIA's that started this program, if one did: `nsys`, say.
+fn show_ranges(profiler: &BrickProfiler) {
+    if std::env::var_os("NVTX_INJECTION64_PATH").is_some()
+        && let Err(absent) = profiler.enable_nvtx()
+    {
+        tell!("note: no NVTX ranges: {}", absent.reason);
+    }
+}
+
 /// Serves and pushes metrics of the run until the returned guard is dropped.
 fn serve(
     args: &ProfileArgs,
