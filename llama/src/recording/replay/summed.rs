@@ -35,7 +35,7 @@ pub(crate) struct Summed {
 }
 
 /// A pass that is added once it is known that it counts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Waiting {
     pass: TimedPass,
     spans: Vec<TimedSpan>,
