@@ -6,7 +6,7 @@ use crate::recording::format::CALLS;
 use crate::recording::passes::Found;
 
 /// The time before a pass, since its thread's pass before.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Gap {
     ns: u64,
     calls: [[u64; 2]; CALLS.len()],
