@@ -24,6 +24,9 @@ struct Job {
     longest_ns: u64,
 }
 
+/// Sequences of a pass, and what each of them did.
+type Whose = Vec<(u32, PartKind)>;
+
 /// A server with some places, which computes a pass after another.
 struct Server {
     random: SplitMix64,
@@ -39,7 +42,7 @@ struct Server {
     /// The answers, if they are to be remembered.
     over: Option<HashMap<u32, Job>>,
     /// When each pass ran, and for whom, likewise.
-    ran: Vec<([u64; 2], Vec<(u32, PartKind)>)>,
+    ran: Vec<([u64; 2], Whose)>,
 }
 
 impl Server {
