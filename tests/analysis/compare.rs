@@ -48,6 +48,7 @@ fn recorded() -> Vec<Process> {
             name: name.clone(),
             category: category.clone(),
             ns: column(at),
+            ..Brick::default()
         });
         Test {
             name: of.name.clone(),
@@ -309,6 +310,7 @@ fn made(number: u64, slower: f64, noise: f64, random: &mut Random) -> Process {
             name: name.to_owned(),
             category: category.to_owned(),
             ns: (0..3).map(|_| near(ns * times)).collect(),
+            ..Brick::default()
         };
         let bricks = bricks.map(&mut brick).to_vec();
         let unattributed_ns = brick(("", "", 30_000.0)).ns;
