@@ -139,7 +139,7 @@ pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
             more(has_half, " ± |"),
             more(is_moved, " of it |"),
             more(has_half, "--:|"),
-            more(is_moved, "--:|"),
+            more(is_moved, "--:|")
         );
         for row in rows(test, moved) {
             let _ = writeln!(out, "{}", row.markdown(has_half, is_moved));
@@ -247,10 +247,8 @@ impl TableRow {
         let ns = |ns: Option<f64>| ns.map_or_else(|| "absent".to_owned(), time);
         let (name, moved) = (markdown(&self.name), change_of(self.moved_ns));
         let mut line = format!("| {name} | {} | {} | {moved} |", ns(self.a_ns), ns(self.b_ns));
-        for (_, cell) in [(has_half, self.half()), (is_moved, self.of_it())]
-            .into_iter()
-            .filter(|(is_there, _)| *is_there)
-        {
+        let cells = [(has_half, self.half()), (is_moved, self.of_it())];
+        for (_, cell) in cells.into_iter().filter(|(is_there, _)| *is_there) {
             let _ = write!(line, " {cell} |");
         }
         line
