@@ -60,7 +60,7 @@ fn ends(layers: &MovedLayers) -> [String; 2] {
     [all.first(), all.last()].map(|ns| change_of(ns.copied().unwrap_or(0.0)))
 }
 
-/// How many more bytes B moves than A, and how fast: two rates, and what would follow from one of them. Or why that isn't known.
+/// How many more bytes B moves than A, and how fast: two rates, and what would follow from one. Or why that isn't known.
 pub(super) fn bytes_in_words(test: &TestChange) -> Option<String> {
     let Some(moved) = &test.bytes else {
         let absent = test.bytes_absent.as_ref()?;

@@ -12,8 +12,8 @@ use super::comparison::{comparison_headline, percent, signed, title};
 use super::doubts::doubts;
 use super::moved::{bytes_in_words, kernels_in_words, layers_in_words, share_of_it};
 use crate::compare::{
-    Change, Comparison, Counted, Difference, LEAST_PROCESSES, LEVEL, LayerSpread, Moved, MovedLayers,
-    MovedPart, Outcome, Sample, TestChange, Verdict, Versus,
+    Change, Comparison, Counted, Difference, LEAST_PROCESSES, LEVEL, LayerSpread, Moved,
+    MovedLayers, MovedPart, Outcome, Sample, TestChange, Verdict, Versus,
 };
 use crate::text::{WIDTH, cut, labelled, markdown, padded, wrap};
 use crate::words::{change_of, digits, shell_word, time};

@@ -27,8 +27,8 @@ use crate::{interrupt, output, progress};
 /// Each is a command that `brickscope run` takes, such as `llama-bench -m model.gguf`: of two builds, with two models, two
 /// flags, or variables before it (`GGML_X=1 llama-bench …`). It may also be `profile …`, or another build's `brickscope
 /// profile …`. They run in pairs, first one or the other, until each phase has a verdict or the time is over. One run of
-/// each goes before, and doesn't count. The runs are kept: `brickscope compare` of their two folders says the same again, in any
-/// format, and measures nothing.
+/// each goes before, and doesn't count. The runs are kept: `brickscope compare` of their two folders says the same again, in
+/// any format, and measures nothing.
 ///
 /// The exit code is 0 if B is slower in no phase, 1 if it is slower in one, 3 if the time was too short to tell, 2 if they
 /// can't be compared or a run fails.
@@ -167,9 +167,12 @@ pub(crate) fn again(folders: [&Path; 2], how: &ComparisonArgs) -> Result<Option<
         ran.engines.reverse();
     }
     let run_of = |side: usize, pair: usize| folders[side].join((pair + 1).to_string());
-    let is_there = |pair: &usize| [0, 1].iter().all(|&side| profile_in(&run_of(side, *pair)).is_file());
+    let is_there =
+        |pair: &usize| [0, 1].iter().all(|&side| profile_in(&run_of(side, *pair)).is_file());
     if !chosen.iter().all(is_there) {
-        tell!("note: of the runs that `versus` compared some are gone: these are taken for two sets");
+        tell!(
+            "note: of the runs that `versus` compared some are gone: these are taken for two sets"
+        );
         return Ok(None);
     }
     let mut sides = two_sides();
@@ -206,7 +209,8 @@ impl Folders {
         // Of one time, the second is listed as the newer one.
         let dirs = [RunDir::create(None, created)?, RunDir::create(None, created)?];
         let sides = dirs.each_ref().map(|dir| dir.path().to_owned());
-        Ok(Self { sides, _marked: dirs.into() })
+        // The first may have made the folder around both, so it goes last.
+        Ok(Self { sides, _marked: dirs.into_iter().rev().collect() })
     }
 
     /// Notes in both how they were compared.
