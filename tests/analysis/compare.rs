@@ -495,7 +495,8 @@ fn two_formats_are_told_by_their_bytes_and_by_how_fast_these_are_read() {
     let said = |a: &Side, b: &Side| {
         let text = view::versus(&versus(a, b, 2, 0.03).expect("compared"), &circumstances());
         let beside = view::comparison(&compare(a, b, &models).expect("compared"));
-        assert!([&text, &beside].iter().all(|of| of.lines().all(|line| line.chars().count() <= 80)));
+        let mut lines = text.lines().chain(beside.lines());
+        assert!(lines.all(|line| line.chars().count() <= 80), "{text}{beside}");
         [flat(&text), flat(&beside)]
     };
     for said in said(&a, &b) {

@@ -133,7 +133,8 @@ fn the_runs_are_kept_and_compared_again_as_they_were() {
     folders.sort();
     assert_eq!(folders.len(), 2, "{folders:?}");
     std::fs::rename(folders[0].join("1"), dir.path().join("away")).expect("it is there");
-    let gone = in_it(&["compare", "@-1", "@"]);
+    let sides = [&folders[0], &folders[1]].map(|side| side.display().to_string());
+    let gone = in_it(&["compare", &sides[0], &sides[1]]);
     assert!(text(&gone.stderr).contains("some are gone"), "{gone:?}");
     std::fs::rename(dir.path().join("away"), folders[0].join("1")).expect("it is there");
     let listed = in_it(&["ls"]);

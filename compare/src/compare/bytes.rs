@@ -138,7 +138,7 @@ mod tests {
             ],
             ..Test::default()
         };
-        let process = |nth| Process { tests: vec![test(seed + nth)], ..Process::default() };
+        let process = |nth: u64| Process { tests: vec![test(seed + nth)], ..Process::default() };
         Side { name: String::new(), processes: (0..3).map(process).collect() }
     }
 
