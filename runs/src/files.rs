@@ -31,6 +31,9 @@ pub const REPORT: &str = "report.html";
 /// The tag of a run.
 pub(crate) const TAG: &str = ".tag";
 
+/// What `versus` notes beside the runs of a side.
+pub(crate) const VERSUS: &str = ".versus.json";
+
 /// A folder with one of these is a run's.
 pub(crate) const MAIN: [&str; 4] = [PROFILE, RECEIPT, SAMPLES, FLAMEGRAPH];
 
@@ -72,7 +75,7 @@ pub fn is_ours(name: &OsStr) -> bool {
     };
     MAIN.contains(&name)
         || OTHERS.contains(&name)
-        || [SUMMARY, TAG].contains(&name)
+        || [SUMMARY, TAG, VERSUS].contains(&name)
         || IN_PARTS.iter().any(is_part)
         || is_partial(name)
 }
@@ -221,6 +224,7 @@ mod tests {
             "receipt.json",
             ".summary.json",
             ".tag",
+            ".versus.json",
             "report.html",
             "trace.json",
             "trace.2.json",

@@ -14,6 +14,7 @@
 //! | `times.rs` | when a run was made and imported |
 //! | `left_out.rs` | a run without its disturbed passes |
 //! | `tag.rs` | names that users give to runs |
+//! | `versus.rs` | what `versus` notes beside its runs, so that they can be compared as it did |
 //! | `list.rs` | [`list()`]: the runs in a folder, newest first |
 //! | `find.rs` | [`find()`]: which run a word names. The one place that decides it |
 //! | `remove.rs` | removing runs, and nothing else; [`old`]: which of many |
@@ -42,6 +43,7 @@ mod so_far;
 mod summary;
 pub mod tag;
 mod times;
+mod versus;
 pub mod view;
 mod writing;
 
@@ -60,4 +62,5 @@ pub use crate::remove::{Contents, NotOurs, Removed, contents, old, remove};
 pub use crate::settings::home;
 pub use crate::so_far::write_so_far;
 pub use crate::summary::{Passes, Series, Summary};
+pub use crate::versus::Turns;
 pub use crate::writing::BeingWritten;

@@ -23,6 +23,7 @@ use crate::files::{
 use crate::summary::Summary;
 use crate::tag;
 use crate::times::Times;
+use crate::versus::Turns;
 
 /// How much is read of runs that have no small file yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -307,6 +308,8 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
     let processes = parts.len();
     let (_, first) = parts.into_iter().min_by_key(|(number, _)| *number)?;
     let Seen { row: Row { created, imported_at, summary, .. }, main } = first;
+    // Of two sides whose runs took turns, either may have begun.
+    let created = Turns::created(folder).unwrap_or(created);
     Some(Seen { row: row(created, imported_at, summary, processes), main })
 }
 
@@ -324,7 +327,7 @@ fn read_some(seen: &mut [Seen], mut budget: Budget) -> usize {
         match main.read() {
             Ok(summary) => {
                 let said = Times::of(&summary, main.written);
-                if let Some(created) = said.created {
+                if let Some(created) = Turns::created(&row.path).or(said.created) {
                     row.created = created;
                 }
                 row.imported_at = said.imported_at;

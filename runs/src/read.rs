@@ -59,7 +59,9 @@ pub fn load(run: &Path) -> Result<Profile> {
         true => error.into(),
         false if processes(run).is_ok_and(|found| !found.is_empty()) => {
             let run = run.display();
-            anyhow!("{run} holds a run of each process of a benchmark: name one, such as {run}/1")
+            anyhow!(
+                "{run} holds the runs of a benchmark's processes, or of a side of `versus`: name one, such as {run}/1"
+            )
         }
         false => anyhow!(
             "{error}. `brickscope profile` writes a run, as `run` does, and names its folder"

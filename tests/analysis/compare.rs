@@ -48,6 +48,7 @@ fn recorded() -> Vec<Process> {
             name: name.clone(),
             category: category.clone(),
             ns: column(at),
+            ..Brick::default()
         });
         Test {
             name: of.name.clone(),
@@ -309,6 +310,7 @@ fn made(number: u64, slower: f64, noise: f64, random: &mut Random) -> Process {
             name: name.to_owned(),
             category: category.to_owned(),
             ns: (0..3).map(|_| near(ns * times)).collect(),
+            ..Brick::default()
         };
         let bricks = bricks.map(&mut brick).to_vec();
         let unattributed_ns = brick(("", "", 30_000.0)).ns;
@@ -471,6 +473,67 @@ fn two_commands_are_told_with_what_moved_and_what_differs() {
         serde_json::from_str(&view::versus_json(&found, &ran)).expect("JSON");
     assert_eq!((&json["outcome"], &json["ran"]["pairs"]), (&"slower".into(), &7.into()));
     assert_eq!(json["moved"][1]["parts"][0]["name"], "GateProjection");
+}
+
+/// The words of a text, whatever its lines are.
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn two_formats_are_told_by_their_bytes_and_by_how_fast_these_are_read() {
+    let [mut a, mut b] = two_commands();
+    for (side, format, bytes) in [(&mut a, "q4_0", 60_000_000), (&mut b, "q8_0", 120_000_000)] {
+        for process in &mut side.processes {
+            process.facts.push(Fact::model("quantisation", format));
+            for brick in process.tests.iter_mut().flat_map(|test| &mut test.bricks) {
+                brick.bytes = vec![bytes; brick.ns.len()];
+            }
+        }
+    }
+    let models = Options { models_may_differ: true, ..Options::default() };
+    let said = |a: &Side, b: &Side| {
+        let text = view::versus(&versus(a, b, 2, 0.03).expect("compared"), &circumstances());
+        let beside = view::comparison(&compare(a, b, &models).expect("compared"));
+        let mut lines = text.lines().chain(beside.lines());
+        assert!(lines.all(|line| line.chars().count() <= 80), "{text}{beside}");
+        [flat(&text), flat(&beside)]
+    };
+    for said in said(&a, &b) {
+        for part in [
+            "B moves 2.00 × the bytes of A in ",
+            " (480 MB and 240 MB), 1.93 × as fast (",
+            "Predicted, not measured: at A's rate B's bytes would take 54",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(said.matches("B moves").count(), 1, "prefill is not about bytes: {said}");
+    }
+    let found = versus(&a, &b, 2, 0.03).expect("compared");
+    let table = view::versus_markdown(&found, &circumstances());
+    assert!(table.contains("\n| | A: q4\\_0 | B: q8\\_0 | B takes |\n"), "{table}");
+    // What isn't stated is not guessed.
+    for brick in b.processes.iter_mut().flat_map(|of| &mut of.tests[1].bricks) {
+        brick.bytes.clear();
+    }
+    for said in said(&a, &b) {
+        assert!(said.contains("isn't known: of QkvProjection only A states its bytes"), "{said}");
+    }
+}
+
+#[test]
+fn a_table_for_an_issue_tells_of_no_column_that_it_lacks() {
+    let told = |pairs, slower, noise| {
+        let [a, b] = made_sides(pairs, slower, noise);
+        let found = versus(&a, &b, 1, 0.03).expect("compared");
+        view::versus_markdown(&found, &circumstances())
+    };
+    let unchanged = told(7, 1.0, 0.001);
+    assert!(!unchanged.contains('±') && !unchanged.contains("| one pass |"), "{unchanged}");
+    assert!(unchanged.starts_with("**Unchanged"), "{unchanged}");
+    assert!(unchanged.contains("\n| | A | B | B takes |\n"), "{unchanged}");
+    let few = told(4, 1.1, 0.01);
+    assert!(few.contains("| one pass |") && !few.contains('±'), "{few}");
 }
 
 /// A part that takes so many milliseconds, with a tenth of one as the half of its interval.

@@ -13,6 +13,7 @@ use crate::compare::{
 };
 use crate::text::{markdown, wrap};
 use crate::view::doubts::doubts;
+use crate::view::moved::bytes_in_words;
 use crate::view::ranks_compared;
 use crate::words::digits;
 
@@ -458,6 +459,7 @@ fn test_notes(test: &TestChange) -> Vec<String> {
             notes.push(format!("only in {letter}: {}", names.join(", ")));
         }
     }
+    notes.extend(bytes_in_words(test).map(|text| format!("bytes: {}", printable_text(&text))));
     notes
 }
 

@@ -1,9 +1,12 @@
-//! In words: the layers of a pass that moved, and the kernels that only one of two commands has.
+//! In words: the layers of a pass that moved, the kernels that only one of two commands has, and whether one reads more bytes
+//! or reads them slower.
 
 use brickscope_profile::text::brief;
 
-use crate::compare::{KernelTime, KernelsOfBrick, LayerSpread, Moved, MovedLayers, MovedPart};
-use crate::words::{change_of, time};
+use crate::compare::{
+    KernelTime, KernelsOfBrick, LayerSpread, Moved, MovedLayers, MovedPart, TestChange,
+};
+use crate::words::{change_of, size, time};
 
 /// The most lines of kernels of a test, and the most names in a list.
 const MOST_LINES: usize = 6;
@@ -55,6 +58,26 @@ fn ends(layers: &MovedLayers) -> [String; 2] {
     let mut all: Vec<f64> = layers.layers.iter().map(|of| of.whole.moved_ns).collect();
     all.sort_by(|x, y| x.abs().total_cmp(&y.abs()));
     [all.first(), all.last()].map(|ns| change_of(ns.copied().unwrap_or(0.0)))
+}
+
+/// How many more bytes B moves than A, and how fast: two rates, and what would follow from one. Or why that isn't known.
+pub(super) fn bytes_in_words(test: &TestChange) -> Option<String> {
+    let Some(moved) = &test.bytes else {
+        let absent = test.bytes_absent.as_ref()?;
+        return Some(format!("whether bytes or kernels differ isn't known: {}", absent.reason));
+    };
+    let [a, b] = moved.bytes.map(size);
+    let rates = moved.rates();
+    let [rate_a, rate_b] = rates.map(|rate| size(rate) + "/s");
+    Some(format!(
+        "B moves {:.2} × the bytes of A in {} ({b} and {a}), {:.2} × as fast ({rate_b} and {rate_a}). Predicted, not \
+         measured: at A's rate B's bytes would take {}; they took {}",
+        moved.more(),
+        test.sample.whole(),
+        rates[1] / rates[0],
+        time(moved.at_the_rate_of_a()),
+        time(moved.ns[1])
+    ))
 }
 
 /// Kernels that only one side has, a line for those that came and went alike.

@@ -6,20 +6,20 @@ use brickscope_profile::text::{
     count, is_unprintable, printable, printable_text, screened, screened_lines,
 };
 use brickscope_profile::{Profile, save, secrets};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::comparison::{comparison_headline, percent, signed, title};
 use super::doubts::doubts;
-use super::moved::{kernels_in_words, layers_in_words, share_of_it};
+use super::moved::{bytes_in_words, kernels_in_words, layers_in_words, share_of_it};
 use crate::compare::{
-    Change, Counted, Difference, LEAST_PROCESSES, LEVEL, LayerSpread, Moved, MovedLayers,
-    MovedPart, Outcome, Sample, TestChange, Verdict, Versus,
+    Change, Comparison, Counted, Difference, LEAST_PROCESSES, LEVEL, LayerSpread, Moved,
+    MovedLayers, MovedPart, Outcome, Sample, TestChange, Verdict, Versus,
 };
 use crate::text::{WIDTH, cut, labelled, markdown, padded, wrap};
 use crate::words::{change_of, digits, shell_word, time};
 
 /// How two commands ran.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Circumstances {
     /// What was compared, as a shell would have it.
     pub commands: [String; 2],
@@ -57,11 +57,7 @@ pub fn versus(versus: &Versus, ran: &Circumstances) -> String {
         let _ = writeln!(out, "{}", line.trim_end());
     }
     for (test, moved) in versus.tests().filter(|(test, moved)| is_told(test, moved)) {
-        let title = match test.sample {
-            Sample::Token => format!("a token, {}", title(test)),
-            _ => format!("a {} pass", title(test)),
-        };
-        table(&mut out, &title, test, moved, &rows(test, moved));
+        table(&mut out, &title_of_pass(test), test, moved, &rows(test, moved));
         // Where nothing is slower or faster, it is chance which layers moved.
         if let Some(layers) = moved.layers.as_ref().filter(|_| is_moved(test)) {
             let title = format!("by layer, {}", self::title(test));
@@ -73,6 +69,35 @@ pub fn versus(versus: &Versus, ran: &Circumstances) -> String {
         let _ = writeln!(out, "{}", labelled(label, &text));
     }
     screened_lines(out)
+}
+
+/// What a table of parts is of.
+fn title_of_pass(test: &TestChange) -> String {
+    match test.sample {
+        Sample::Token => format!("a token, {}", title(test)),
+        _ => format!("a {} pass", title(test)),
+    }
+}
+
+/// What the columns of both sides are headed by: `A: q4_0`, or what else of the two differs that has a name for people.
+fn heads(comparison: &Comparison) -> [String; 2] {
+    /// The most telling first: of two models the format of their weights, of two builds the version.
+    const TELLING: [&str; 5] =
+        ["quantisation", "model", "version of the engine", "commit of the engine", "build"];
+    /// Follows from another difference, or says nothing about the sides.
+    const SILENT: [&str; 3] = ["bytes of the model", "library of the engine", "boot"];
+    let all = || comparison.models.iter().chain(&comparison.forced).chain(&comparison.differences);
+    // What one side has several of names none.
+    let is_one = |of: &&Difference| of.a.len() == 1 && of.b.len() == 1 && of.a != of.b;
+    let telling = TELLING.iter().find_map(|name| all().filter(is_one).find(|of| of.name == *name));
+    let other = || all().filter(is_one).find(|of| !SILENT.contains(&of.name.as_str()));
+    let named = |of: &Difference, value: &[String]| match telling {
+        Some(_) => value.concat(),
+        None => format!("{} {}", of.name, value.concat()),
+    };
+    let Some(of) = telling.or_else(other) else { return ["A", "B"].map(str::to_owned) };
+    let values = [("A", &of.a), ("B", &of.b)];
+    values.map(|(letter, value)| format!("{letter}: {}", cut(&printable(&named(of, value)), 30)))
 }
 
 /// A table of parts after an empty line.
@@ -96,16 +121,28 @@ fn table(out: &mut String, title: &str, test: &TestChange, moved: &Moved, rows: 
 #[must_use]
 pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
     let mut out = format!("**{}**\n\n", markdown(&comparison_headline(&versus.comparison)));
-    let _ = write!(out, "| | A | B | B takes |\n|---|--:|--:|---|\n");
+    let [head_a, head_b] = heads(&versus.comparison).map(|head| markdown(&head));
+    let _ = write!(out, "| | {head_a} | {head_b} | B takes |\n|---|--:|--:|---|\n");
     for (test, moved) in versus.tests() {
         let [a, b] = moved.typical_ns.map(|ns| pace(test, ns));
         let (name, takes) = (markdown(&title(test)), takes(&test.whole, moved));
         let _ = writeln!(out, "| {name} | {a} | {b} | {takes} |");
-        if !is_told(test, moved) {
-            continue;
-        }
+    }
+    // Tables of their own: rates and times in one column would be added up by whoever reads down.
+    for (test, moved) in versus.tests().filter(|(test, moved)| is_told(test, moved)) {
+        let (has_half, is_moved) = (moved.interval_ns.is_some(), is_moved(test));
+        let more = |is_there: bool, text: &'static str| if is_there { text } else { "" };
+        let _ = writeln!(
+            out,
+            "\n| {} | {head_a} | {head_b} | B − A |{}{}\n|---|--:|--:|--:|{}{}",
+            markdown(&title_of_pass(test)),
+            more(has_half, " ± |"),
+            more(is_moved, " of it |"),
+            more(has_half, "--:|"),
+            more(is_moved, "--:|")
+        );
         for row in rows(test, moved) {
-            let _ = writeln!(out, "{}", row.markdown(is_moved(test)));
+            let _ = writeln!(out, "{}", row.markdown(has_half, is_moved));
         }
     }
     let _ = writeln!(out);
@@ -189,8 +226,7 @@ impl TableRow {
     fn text(&self, is_moved: bool) -> String {
         let ns = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), time);
         let of_it = if is_moved { format!("{:>8}", self.of_it()) } else { String::new() };
-        let half =
-            self.interval_ns.map_or_else(String::new, |[low, high]| time((high - low) / 2.0));
+        let half = self.half();
         let [a, b] = [self.a_ns, self.b_ns].map(ns);
         let moved = change_of(self.moved_ns);
         let name = padded(&cut(&printable(&self.name), 25), 26);
@@ -202,14 +238,20 @@ impl TableRow {
         share_of_it(self.of_it)
     }
 
-    fn markdown(&self, is_moved: bool) -> String {
+    /// The half of its interval, if it has one.
+    fn half(&self) -> String {
+        self.interval_ns.map_or_else(String::new, |[low, high]| time((high - low) / 2.0))
+    }
+
+    fn markdown(&self, has_half: bool, is_moved: bool) -> String {
         let ns = |ns: Option<f64>| ns.map_or_else(|| "absent".to_owned(), time);
-        let of_it = match is_moved {
-            true => format!(", {} of the difference", self.of_it()),
-            false => String::new(),
-        };
         let (name, moved) = (markdown(&self.name), change_of(self.moved_ns));
-        format!("| · {name} | {} | {} | {moved}{of_it} |", ns(self.a_ns), ns(self.b_ns))
+        let mut line = format!("| {name} | {} | {} | {moved} |", ns(self.a_ns), ns(self.b_ns));
+        let cells = [(has_half, self.half()), (is_moved, self.of_it())];
+        for (_, cell) in cells.into_iter().filter(|(is_there, _)| *is_there) {
+            let _ = write!(line, " {cell} |");
+        }
+        line
     }
 }
 
@@ -285,24 +327,25 @@ fn whole(test: &TestChange, moved: &Moved) -> TableRow {
     }
 }
 
-/// What the column ± is, or why it has nothing; and which mean is where.
-fn half(versus: &Versus) -> String {
-    let has_interval = versus.moved.iter().any(|moved| moved.interval_ns.is_some());
+/// What the column ± of the tables is, or why they have none; and which mean is where. `None` without tables.
+fn half(versus: &Versus) -> Option<String> {
+    let tables = || versus.tests().filter(|(test, moved)| is_told(test, moved));
+    tables().next()?;
+    let has_interval = tables().any(|(_, moved)| moved.interval_ns.is_some());
     let mut text = match has_interval {
         true => "± is the half of its 95 % interval over the pairs".to_owned(),
         false => format!("it has no interval, which takes {LEAST_PROCESSES} pairs"),
     };
-    let is_shared = |(test, moved): (&TestChange, &Moved)| is_told(test, moved) && !is_moved(test);
-    if has_interval && versus.tests().any(is_shared) {
+    if has_interval && tables().any(|(test, _)| !is_moved(test)) {
         text.push_str(", of a test that is inconclusive for all its bricks at once");
     }
-    if versus.moved.iter().any(Moved::means_differ) {
+    if tables().any(|(_, moved)| moved.means_differ()) {
         text.push_str(
             ". The tables have plain means, which add up; the lines above them have geometric ones, on which a few long runs \
              weigh less",
         );
     }
-    text
+    Some(text)
 }
 
 /// What was compared, and how.
@@ -338,6 +381,8 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
     }
     for (test, moved) in versus.tests() {
         let title = title(test);
+        let bytes = bytes_in_words(test).map(|text| printable_text(&text));
+        lines.extend(bytes.map(|text| ("bytes    ", format!("{title}: {text}"))));
         let layers = layers_in_words(moved, is_moved(test), is_short);
         lines.extend(layers.map(|text| ("layers   ", format!("{title}: {text}"))));
         let kernels = kernels_in_words(moved).into_iter();
@@ -371,12 +416,12 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
             "the fastest quarter of the passes of each run, since most passes were disturbed"
         }
     };
+    let half = half(versus).map_or_else(String::new, |half| format!("; {half}"));
     lines.push((
         "         ",
         format!(
-            "B − A is of {passes}; {}. Of comparisons of two equal commands, at most {level} % end with a verdict of slower or \
-             faster.",
-            half(versus)
+            "B − A is of {passes}{half}. Of comparisons of two equal commands, at most {level} % end with a verdict of slower \
+             or faster."
         ),
     ));
     lines

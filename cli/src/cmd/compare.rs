@@ -11,6 +11,7 @@ use brickscope::Profile;
 use brickscope_analysis::compare::{Side, turns_at_random};
 use brickscope_analysis::view;
 
+use crate::cmd::versus;
 use crate::comparison::{compared, exit_code, print};
 use crate::flags::{ComparisonArgs, ComparisonFormat, MAX_PROCESSES};
 use crate::runs::{RunDir, load, named, sides};
@@ -21,7 +22,8 @@ use crate::{family, interrupt, output, progress};
 /// A and B are each a receipt, a run's folder, or a folder of run folders as `benchmark --processes`
 /// writes it, or files of llama-bench (`-o jsonl`). With --processes they are two builds of brickscope,
 /// which are measured in turns, in pairs of random order. The comparison is between processes: 5 a side
-/// show large changes, 20 a change of 3 %. Below 5 there is no verdict, and the output says so.
+/// show large changes, 20 a change of 3 %. Below 5 there is no verdict, and the output says so. Of the
+/// two folders of runs that `versus` kept it says what that said.
 ///
 /// The exit code is 0 if nothing is slower and every test has a verdict, 1 if something is slower, 3 if
 /// the runs don't decide it, 2 if the comparison can't be made. docs/compare.md explains the verdicts.
@@ -66,6 +68,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
         Some(processes) => (None, measure_in_turns(args, processes)?),
         None => {
             let [a, b] = [named(&args.a)?, named(&args.b)?];
+            if let Some(code) = versus::again([&a, &b], &args.how)? {
+                return Ok(code);
+            }
             let side_a = sides::load(&a, args.how.force).context("A")?;
             // What is no run at all was told before.
             are_two(&a, &b)?;

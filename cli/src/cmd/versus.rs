@@ -8,25 +8,27 @@ use anyhow::{Context, Result, ensure};
 use brickscope::Profile;
 use brickscope::stats::SplitMix64;
 use brickscope_analysis::compare::{
-    Process, Side, Turn, Versus, evened, look_after, until_next_look, versus,
+    Options, Process, Side, Turn, Versus, evened, look_after, until_next_look, versus,
 };
 use brickscope_analysis::view::{self, Circumstances};
+use brickscope_runs::Turns as Kept;
 use clap::ValueEnum;
 
 use crate::comparison::exit_code;
-use crate::flags::threshold;
-use crate::runs::RunDir;
+use crate::flags::{ComparisonArgs, ComparisonFormat, threshold};
 use crate::runs::again::{Line, make};
 use crate::runs::command::{apart, line, process, told};
+use crate::runs::{RunDir, load, profile_in};
 use crate::text::{count, printable_text};
-use crate::{interrupt, output, private, progress};
+use crate::{interrupt, output, progress};
 
 /// Run two commands in turns, and say which is slower, by how much, and what in it moved.
 ///
 /// Each is a command that `brickscope run` takes, such as `llama-bench -m model.gguf`: of two builds, with two models, two
 /// flags, or variables before it (`GGML_X=1 llama-bench …`). It may also be `profile …`, or another build's `brickscope
 /// profile …`. They run in pairs, first one or the other, until each phase has a verdict or the time is over. One run of
-/// each goes before, and doesn't count.
+/// each goes before, and doesn't count. The runs are kept: `brickscope compare` of their two folders says the same again, in
+/// any format, and measures nothing.
 ///
 /// The exit code is 0 if B is slower in no phase, 1 if it is slower in one, 3 if the time was too short to tell, 2 if they
 /// can't be compared or a run fails.
@@ -49,7 +51,7 @@ pub(crate) struct VersusArgs {
     #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = threshold, allow_hyphen_values = true)]
     pub(crate) threshold: f64,
 
-    /// Keep the runs in this new folder: `a/1`, `b/1` and so on.
+    /// Keep the runs in this new folder: `a/1`, `b/1` and so on. By default in two new ones in `brickscope-runs`.
     #[arg(short, long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
@@ -101,34 +103,29 @@ pub(crate) fn run(args: &VersusArgs) -> Result<ExitCode> {
         line(&args.a).context("A")?,
         line(&args.b).context("B")?,
     ];
-    let kept = match &args.out {
-        Some(_) => {
-            Some(RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?)
-        }
-        None => None,
-    };
-    let temporary = private::temporary()?;
-    let root = kept.as_ref().map_or(temporary.path(), RunDir::path);
+    let created = Profile::empty(Default::default()).created;
+    let folders = Folders::create(args.out.as_deref(), &created)?;
     interrupt::watch()?;
     interrupt::keep();
-    let measured = Turns::new(&lines, root, kept.is_some()).measure(args)?;
-    let Some(Measured { versus, mut ran, is_cut_short, has_failed }) = measured else {
+    let measured = Turns::new(&lines, &folders.sides).measure(args)?;
+    let Some(Measured { versus, mut ran, a_first, chosen, look, is_cut_short, has_failed }) =
+        measured
+    else {
         return Err(interrupt::Nothing.into());
     };
-    let commands = [args.a.as_str(), args.b.as_str()];
-    ran.commands = match format == VersusForm::Md && !args.paths {
-        true => apart(commands),
-        false => commands.map(|command| told(command, None)),
-    };
-    let text = match format {
-        VersusForm::Json => view::versus_json(&versus, &ran),
-        VersusForm::Md => view::versus_markdown(&versus, &ran),
-        VersusForm::Text => view::versus(&versus, &ran),
-    };
-    output::print(text)?;
-    if kept.is_some() {
-        let [a, b] = ["a", "b"].map(|side| output::shown(&root.join(side)));
-        tell!("the runs: {a} and {b}");
+    ran.commands = [&args.a, &args.b].map(|command| told(command, None));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let id = format!("{}-{}", std::process::id(), now.as_nanos());
+    let threshold = args.threshold;
+    let kept = Kept { id, is_a: true, created, a_first, chosen, look, threshold, ran }.printable();
+    // What was measured is told, also where there is no room.
+    let noted = folders.note(&kept);
+    print(format, &versus, kept.ran, args.paths)?;
+    let [a, b] = folders.sides.each_ref().map(|side| output::shown(side));
+    tell!("the runs: {a} and {b}");
+    match noted {
+        Ok(()) => tell!("the same again, in any format: brickscope compare {a} {b}"),
+        Err(error) => tell!("note: `compare` will take them for two sets: {error:#}"),
     }
     Ok(match interrupt::exit_code().filter(|_| is_cut_short) {
         Some(code) => ExitCode::from(code),
@@ -137,10 +134,112 @@ pub(crate) fn run(args: &VersusArgs) -> Result<ExitCode> {
     })
 }
 
+fn print(format: VersusForm, versus: &Versus, ran: Circumstances, paths: bool) -> Result<()> {
+    let commands = match format == VersusForm::Md && !paths {
+        true => apart(ran.commands.each_ref().map(String::as_str)),
+        false => ran.commands,
+    };
+    let ran = Circumstances { commands, ..ran };
+    output::print(match format {
+        VersusForm::Json => view::versus_json(versus, &ran),
+        VersusForm::Md => view::versus_markdown(versus, &ran),
+        VersusForm::Text => view::versus(versus, &ran),
+    })
+}
+
+/// Says of the runs that `versus` kept in these two folders what it said. `None` of other folders, and where something else is
+/// asked.
+pub(crate) fn again(folders: [&Path; 2], how: &ComparisonArgs) -> Result<Option<ExitCode>> {
+    let format = match how.format() {
+        ComparisonFormat::Text => VersusForm::Text,
+        ComparisonFormat::Md => VersusForm::Md,
+        ComparisonFormat::Json => VersusForm::Json,
+        ComparisonFormat::Bmf => return Ok(None),
+    };
+    if how.force || how.min_share.is_some() {
+        return Ok(None);
+    }
+    let Some([kept, _]) = Kept::of_both(folders) else { return Ok(None) };
+    let Kept { is_a, mut a_first, chosen, look, mut ran, .. } = kept;
+    if !is_a {
+        a_first.iter_mut().for_each(|a_first| *a_first = !*a_first);
+        ran.commands.reverse();
+        ran.engines.reverse();
+    }
+    let run_of = |side: usize, pair: usize| folders[side].join((pair + 1).to_string());
+    let is_there =
+        |pair: &usize| [0, 1].iter().all(|&side| profile_in(&run_of(side, *pair)).is_file());
+    if !chosen.iter().all(is_there) {
+        tell!(
+            "note: of the runs that `versus` compared some are gone: these are taken for two sets"
+        );
+        return Ok(None);
+    }
+    let mut sides = two_sides();
+    for &pair in &chosen {
+        for (side, of) in sides.iter_mut().enumerate() {
+            let name = format!("{}, run {}", of.name, pair + 1);
+            let mut process = process(&name, load(&run_of(side, pair))?)?;
+            process.turns = turns(pair, (side == 0) == a_first[pair]);
+            of.processes.push(process);
+        }
+    }
+    // Who names none asks for the one that was.
+    let is_usual = (how.threshold - Options::default().threshold).abs() < f64::EPSILON;
+    let threshold = if is_usual { kept.threshold } else { how.threshold };
+    let versus = versus(&sides[0], &sides[1], look, threshold)?;
+    print(format, &versus, ran, false)?;
+    Ok(Some(exit_code(versus.outcome())))
+}
+
+/// The folders of the runs of either side.
+struct Folders {
+    sides: [PathBuf; 2],
+    /// Keeps others from removing them meanwhile, and removes them if they stay empty.
+    _marked: Vec<RunDir>,
+}
+
+impl Folders {
+    fn create(out: Option<&Path>, created: &str) -> Result<Self> {
+        if out.is_some() {
+            let dir = RunDir::create(out, created)?;
+            let sides = ["a", "b"].map(|side| dir.path().join(side));
+            return Ok(Self { sides, _marked: vec![dir] });
+        }
+        // Of one time, the second is listed as the newer one.
+        let dirs = [RunDir::create(None, created)?, RunDir::create(None, created)?];
+        let sides = dirs.each_ref().map(|dir| dir.path().to_owned());
+        // The first may have made the folder around both, so it goes last.
+        Ok(Self { sides, _marked: dirs.into_iter().rev().collect() })
+    }
+
+    /// Notes in both how they were compared.
+    fn note(&self, kept: &Kept) -> Result<()> {
+        let [a, b] = &self.sides;
+        kept.keep(a)?;
+        Kept { is_a: false, ..kept.clone() }.keep(b)
+    }
+}
+
+fn two_sides() -> [Side; 2] {
+    ["A", "B"].map(|name| Side { name: name.to_owned(), processes: Vec::new() })
+}
+
+/// The place of a run in the order in which all ran.
+fn turns(pair: usize, is_first: bool) -> Vec<Turn> {
+    let place = 2 * pair as u64 + u64::from(!is_first);
+    vec![Turn { among: "turns".to_owned(), place }]
+}
+
 /// What came of the turns.
 struct Measured {
     versus: Versus,
     ran: Circumstances,
+    /// Of each pair, whether A ran first.
+    a_first: Vec<bool>,
+    /// The pairs that were compared, for the so many-th time.
+    chosen: Vec<usize>,
+    look: u32,
     /// A signal asked to stop.
     is_cut_short: bool,
     /// A run failed after others.
@@ -150,8 +249,7 @@ struct Measured {
 /// Two commands that run in turns.
 struct Turns<'t> {
     lines: &'t [Line; 2],
-    root: &'t Path,
-    is_kept: bool,
+    folders: &'t [PathBuf; 2],
     sides: [Side; 2],
     /// What is said of the machine and the engines, by the first run of either side.
     ran: Circumstances,
@@ -159,9 +257,9 @@ struct Turns<'t> {
 }
 
 impl<'t> Turns<'t> {
-    fn new(lines: &'t [Line; 2], root: &'t Path, is_kept: bool) -> Self {
-        let sides = ["A", "B"].map(|name| Side { name: name.to_owned(), processes: Vec::new() });
-        Self { lines, root, is_kept, sides, ran: Circumstances::default(), others: Vec::new() }
+    fn new(lines: &'t [Line; 2], folders: &'t [PathBuf; 2]) -> Self {
+        let (sides, ran) = (two_sides(), Circumstances::default());
+        Self { lines, folders, sides, ran, others: Vec::new() }
     }
 
     /// Runs pairs until each test has a verdict, the time is over, or a signal asks to stop. `None` if there is no pair by
@@ -179,7 +277,7 @@ impl<'t> Turns<'t> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut random = SplitMix64(now.as_nanos() as u64);
         let mut order: Vec<bool> = Vec::new();
-        let mut latest: Option<Versus> = None;
+        let mut latest: Option<(Versus, u32)> = None;
         let (mut is_cut_short, mut has_failed) = (false, false);
         while self.sides[1].processes.len() < MOST_PAIRS {
             let pairs = self.sides[1].processes.len();
@@ -208,13 +306,13 @@ impl<'t> Turns<'t> {
             if let Some(look) = look_after(pairs) {
                 let found = versus(&self.sides[0], &self.sides[1], look, args.threshold)?;
                 let is_decided = found.is_decided();
-                latest = Some(found);
+                latest = Some((found, look));
                 if is_decided {
                     break;
                 }
             }
             let of_pair = (elapsed - warmed) / pairs as u32;
-            bar.set_prefix(so_far(latest.as_ref(), pairs, of_pair));
+            bar.set_prefix(so_far(latest.as_ref().map(|(found, _)| found), pairs, of_pair));
             if elapsed + of_pair > limit {
                 break;
             }
@@ -226,9 +324,9 @@ impl<'t> Turns<'t> {
         }
         self.sides[0].processes.truncate(pairs);
         // At the end of the time there is a look whatever the number of pairs: it is the next one.
-        let is_seen = latest.as_ref().is_some_and(|of| of.comparison.a.processes == pairs);
-        let versus = match latest.filter(|_| is_seen) {
-            Some(versus) => versus,
+        let is_seen = latest.as_ref().is_some_and(|(of, _)| of.comparison.a.processes == pairs);
+        let (versus, look, chosen) = match latest.filter(|_| is_seen) {
+            Some((versus, look)) => (versus, look, (0..pairs).collect()),
             None => {
                 let looks = (0..pairs).filter_map(look_after).max().unwrap_or(0);
                 // Between two looks one side may have gone first more often.
@@ -243,7 +341,8 @@ impl<'t> Turns<'t> {
                     name: side.name.clone(),
                     processes: chosen.iter().map(|&nth| side.processes[nth].clone()).collect(),
                 });
-                versus(&sides[0], &sides[1], looks + 1, args.threshold)?
+                let found = versus(&sides[0], &sides[1], looks + 1, args.threshold)?;
+                (found, looks + 1, chosen)
             }
         };
         self.ran.pairs = pairs;
@@ -258,12 +357,13 @@ impl<'t> Turns<'t> {
                 humantime::format_duration(limit)
             ));
         }
-        Ok(Some(Measured { versus, ran: self.ran, is_cut_short, has_failed }))
+        order.truncate(pairs);
+        let (ran, a_first) = (self.ran, order);
+        Ok(Some(Measured { versus, ran, a_first, chosen, look, is_cut_short, has_failed }))
     }
 
     /// Runs both once, in this order. If the second one doesn't come to its end, there is no pair.
     fn pair(&mut self, turns: [usize; 2]) -> Result<()> {
-        let place = 2 * self.sides[1].processes.len() as u64;
         let nth = self.sides[1].processes.len() + 1;
         let mut pair: [Option<Process>; 2] = [None, None];
         for (turn, side) in turns.into_iter().enumerate() {
@@ -288,8 +388,7 @@ impl<'t> Turns<'t> {
             };
             let name = format!("{}, run {nth}", self.sides[side].name);
             let mut process = process(&name, profile)?;
-            let place = place + turn as u64;
-            process.turns = vec![Turn { among: "turns".to_owned(), place }];
+            process.turns = self::turns(nth - 1, turn == 0);
             pair[side] = Some(process);
         }
         for (side, process) in self.sides.iter_mut().zip(pair) {
@@ -303,7 +402,7 @@ impl<'t> Turns<'t> {
         let profile =
             make(&self.lines[side], &out).with_context(|| self.sides[side].name.clone())?;
         // The one that doesn't count isn't kept either: a set of runs begins with 1.
-        if !self.is_kept || nth == 0 {
+        if nth == 0 {
             let _ = std::fs::remove_dir_all(&out);
         }
         self.others.extend(profile.other_load.as_ref().map(|load| load.others_share()));
@@ -311,7 +410,7 @@ impl<'t> Turns<'t> {
     }
 
     fn out(&self, side: usize, nth: usize) -> PathBuf {
-        self.root.join(["a", "b"][side]).join(nth.to_string())
+        self.folders[side].join(nth.to_string())
     }
 
     fn learn(&mut self, side: usize, profile: &Profile) {

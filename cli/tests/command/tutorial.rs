@@ -60,5 +60,5 @@ fn the_commands_of_the_tutorial_run_in_order() {
         assert!(codes.contains(&code), "{line}: {code}: {told:?}");
     }
     let runs = fs::read_dir(dir.path().join("brickscope-runs")).expect("the runs are kept");
-    assert_eq!(runs.count(), 2, "`try` and `versus` keep none of their own");
+    assert_eq!(runs.count(), 4, "`try` keeps none of its own, and `versus` those of each side");
 }

@@ -13,8 +13,13 @@ use brickscope_testing::patience::skipped;
 use crate::run::programs;
 
 fn versus(args: &[&str]) -> Output {
+    let dir = TempDir::new().expect("a folder");
+    brickscope_in(dir.path(), &[&["versus"], args].concat())
+}
+
+fn brickscope_in(folder: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(command::program());
-    command.arg("versus").args(args).env("BRICKSCOPE_CACHE", command::cache());
+    command.args(args).current_dir(folder).env("BRICKSCOPE_CACHE", command::cache());
     command.output().expect("it starts")
 }
 
@@ -96,10 +101,50 @@ fn a_table_for_an_issue_has_no_folders() {
         assert!(said.contains("- A: `loads`\n- B: `SLOW=l_out-1 TIMES=4 loads`\n"), "{said}");
         let folder = Path::new(&program).parent().expect("a folder").display().to_string();
         assert!(!said.contains(&folder), "{said}");
-        assert!(said.contains("| · DownProjection |"), "{said}");
+        assert!(said.contains("| DownProjection |"), "{said}");
     }
     let refused = versus(&[&program, &slow(&program), "--paths"]);
     assert_eq!(text(&refused.stderr), "brickscope: --paths is about --format md\n");
+}
+
+#[test]
+fn the_runs_are_kept_and_compared_again_as_they_were() {
+    let dir = TempDir::new().expect("a folder");
+    let in_it = |args: &[&str]| brickscope_in(dir.path(), args);
+    let program = programs().join("good/loads").display().to_string();
+    let slow = slow(&program);
+    let output = in_it(&["versus", &program, &slow, "--json", "--within", "20s"]);
+    let said = text(&output.stdout);
+    assert!(said.contains("DownProjection"), "{output:?}");
+    // Whichever side ran first, B is the newer one.
+    let again = in_it(&["compare", "@-1", "@", "--json"]);
+    assert_eq!(text(&again.stdout), said, "{again:?}");
+    assert_eq!(again.status.code(), output.status.code());
+    // The other way about, and in another form.
+    let other = in_it(&["compare", "@", "@-1", "--format", "md"]);
+    let table = text(&other.stdout);
+    assert!(table.contains("- A: `SLOW=l_out-1 TIMES=4 loads`\n- B: `loads`\n"), "{other:?}");
+    // Without one of the runs they are two sets.
+    let runs = dir.path().join("brickscope-runs");
+    let mut folders: Vec<_> = std::fs::read_dir(&runs)
+        .expect("the runs")
+        .map(|entry| entry.expect("a folder").path())
+        .collect();
+    folders.sort();
+    assert_eq!(folders.len(), 2, "{folders:?}");
+    std::fs::rename(folders[0].join("1"), dir.path().join("away")).expect("it is there");
+    let sides = [&folders[0], &folders[1]].map(|side| side.display().to_string());
+    let gone = in_it(&["compare", &sides[0], &sides[1]]);
+    assert!(text(&gone.stderr).contains("some are gone"), "{gone:?}");
+    std::fs::rename(dir.path().join("away"), folders[0].join("1")).expect("it is there");
+    let listed = in_it(&["ls"]);
+    for folder in &folders {
+        let name = folder.file_name().and_then(|name| name.to_str()).expect("a name");
+        assert!(text(&listed.stdout).contains(name), "{listed:?}");
+    }
+    let removed = in_it(&["gc", "--keep", "0", "--yes"]);
+    assert!(removed.status.success(), "{removed:?}");
+    assert!(folders.iter().all(|folder| !folder.exists()), "{removed:?}");
 }
 
 #[test]

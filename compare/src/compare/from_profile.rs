@@ -5,7 +5,7 @@ use std::fmt;
 
 use brickscope_profile::name::category_of;
 use brickscope_profile::{
-    BrickCategory, BrickId, Engine, Imported, ImportedTest, NameKind, Pass, Phase, Profile,
+    BrickCategory, BrickId, Engine, Imported, ImportedTest, NameKind, Pass, Phase, Profile, Span,
 };
 
 use super::inside::Inside;
@@ -71,7 +71,8 @@ impl Process {
         if profile.kept.is_some() {
             return Err(UnusableProfile::KeptSlow);
         }
-        let times = times_of_passes(profile);
+        let times = in_passes(profile, |span| span.exclusive_ns);
+        let bytes = in_passes(profile, |span| span.work.bytes);
         let is_whole = |pass: &&Pass| {
             let kept = times.get(&pass.serial).into_iter().flat_map(|bricks| bricks.values());
             !pass.is_left_out
@@ -88,7 +89,7 @@ impl Process {
         let whole: Vec<&Pass> = of_host.iter().copied().filter(is_whole).collect();
         let tests: Vec<Test> = Phase::ALL
             .into_iter()
-            .filter_map(|phase| test(phase, &whole, &times, profile).transpose())
+            .filter_map(|phase| test(phase, &whole, [&times, &bytes], profile).transpose())
             .collect::<Result<_, _>>()?;
         let idle = match profile.imported.is_some() {
             true => without_work(profile, &on_devices),
@@ -144,27 +145,27 @@ impl Process {
     }
 }
 
-/// The time of each pass in each brick, by the serial of the pass and the index of the name.
-type Times = HashMap<u32, HashMap<u16, u64>>;
+/// The time of each pass in each brick, or the bytes that it moved, by the serial of the pass and the index of the name.
+type InPasses = HashMap<u32, HashMap<u16, u64>>;
 
-fn times_of_passes(profile: &Profile) -> Times {
-    let mut times = Times::new();
+fn in_passes(profile: &Profile, of: fn(&Span) -> u64) -> InPasses {
+    let mut sums = InPasses::new();
     for span in &profile.spans {
         let is_brick = |name: &u16| {
             profile.names.get(usize::from(*name)).is_some_and(|name| name.kind == NameKind::Brick)
         };
         if let (Some(pass), Some(name)) = (span.pass, span.name.filter(is_brick)) {
-            let ns = times.entry(pass).or_default().entry(name).or_default();
-            *ns = u64::saturating_add(*ns, span.exclusive_ns);
+            let sum = sums.entry(pass).or_default().entry(name).or_default();
+            *sum = u64::saturating_add(*sum, of(span));
         }
     }
-    times
+    sums
 }
 
 fn test(
     phase: Phase,
     passes: &[&Pass],
-    times: &Times,
+    [times, bytes]: [&InPasses; 2],
     profile: &Profile,
 ) -> Result<Option<Test>, UnusableProfile> {
     let passes: Vec<&Pass> = passes.iter().copied().filter(|pass| pass.phase == phase).collect();
@@ -189,11 +190,17 @@ fn test(
         });
         let category = total.and_then(|total| total.category);
         let category = category.or_else(|| BrickId::from_str(name).map(BrickId::category));
-        let ns = |pass: &&Pass| times.get(&pass.serial)?.get(&number).copied();
+        let each = |sums: &InPasses| -> Vec<u64> {
+            let of = |pass: &&Pass| sums.get(&pass.serial)?.get(&number).copied();
+            passes.iter().map(|pass| of(pass).unwrap_or(0)).collect()
+        };
+        let moved = each(bytes);
         Some(Brick {
             name: name.clone(),
             category: category.unwrap_or(BrickCategory::Other).name().to_owned(),
-            ns: passes.iter().map(|pass| ns(pass).unwrap_or(0)).collect(),
+            ns: each(times),
+            // Who states none has not moved none.
+            bytes: if moved.iter().any(|bytes| *bytes > 0) { moved } else { Vec::new() },
         })
     };
     let n_tokens = tokens_of(profile, passes.iter().copied());
@@ -249,6 +256,7 @@ fn on_devices(profile: &Profile) -> Result<Vec<(Phase, Test)>, UnusableProfile> 
                     name: of.name.clone(),
                     category: category_of(&of.name).name().to_owned(),
                     ns: vec![0; passes.len()],
+                    bytes: Vec::new(),
                 });
                 brick.ns[sample] = brick.ns[sample].saturating_add(span.exclusive_ns);
             }

@@ -66,6 +66,7 @@ fn test(test: &v1::Test) -> Test {
         name: brick.name.clone(),
         category: brick.category.clone(),
         ns: samples.iter().filter_map(|sample| sample.brick_ns.get(index).copied()).collect(),
+        bytes: Vec::new(),
     });
     Test {
         name: test.name.clone(),

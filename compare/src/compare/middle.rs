@@ -71,7 +71,8 @@ fn mean_of(test: &Test, counted: Counted) -> Test {
         let n = kept.len() as u128;
         vec![((sum + n / 2) / n) as u64]
     };
-    let brick = |brick: &Brick| Brick { ns: mean(&brick.ns), ..brick.clone() };
+    let brick =
+        |brick: &Brick| Brick { ns: mean(&brick.ns), bytes: mean(&brick.bytes), ..brick.clone() };
     Test {
         sample: Sample::Pass,
         wall_ns: mean(&test.wall_ns),
@@ -91,7 +92,9 @@ fn token_of(test: Test) -> Test {
         tokens: 1,
         wall_ns: each(test.wall_ns),
         unattributed_ns: each(test.unattributed_ns),
-        bricks: bricks.map(|brick| Brick { ns: each(brick.ns), ..brick }).collect(),
+        bricks: bricks
+            .map(|brick| Brick { ns: each(brick.ns), bytes: each(brick.bytes), ..brick })
+            .collect(),
         inside: test.inside.of_tokens(tokens),
         ..test
     }

@@ -56,6 +56,7 @@
 //! tests. Rows that take less than a small part of their test are left out, since each row makes all
 //! others harder to judge.
 
+mod bytes;
 mod counted;
 mod drift;
 mod environment;
@@ -83,11 +84,12 @@ mod work;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use brickscope_profile::Phase;
 use brickscope_profile::stats::median;
 use brickscope_profile::text::{printable, printable_text};
+use brickscope_profile::{Absent, Phase};
 use serde::{Deserialize, Serialize};
 
+pub use self::bytes::BytesMoved;
 pub use self::counted::Counted;
 use self::environment::Differences;
 pub use self::environment::{Difference, Fact, Weight};
@@ -219,6 +221,9 @@ pub struct Brick {
     pub category: String,
     /// Its time in each sample, without nested bricks.
     pub ns: Vec<u64>,
+    /// The bytes that it moved in each sample; empty if the engine states none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bytes: Vec<u64>,
 }
 
 /// How to compare.
@@ -322,6 +327,12 @@ pub struct TestChange {
     pub only_in_a: Vec<String>,
     /// Bricks that only side B has.
     pub only_in_b: Vec<String>,
+    /// Of decode, the bytes that its bricks move and how fast, if these are others on B than on A.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<BytesMoved>,
+    /// Why they aren't known, where the models differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_absent: Option<Absent>,
 }
 
 /// How one time changed from A to B.
@@ -489,6 +500,8 @@ fn compare_beside(
     let mut tests: Vec<Rows> =
         names.iter().map(|name| Rows::new(name, [a, b], whole, &order, options)).collect();
     verdict::judge(&mut tests, options);
+    let mut tests: Vec<TestChange> = tests.into_iter().map(Rows::into_change).collect();
+    tests.iter_mut().for_each(|test| bytes::add(test, [a, b], !models.is_empty()));
     Ok(Comparison {
         threshold: options.threshold,
         level: options.level,
@@ -499,7 +512,7 @@ fn compare_beside(
         forced: unlike,
         models,
         differences: may,
-        tests: tests.into_iter().map(Rows::into_change).collect(),
+        tests,
         ranks: RanksChange::of_sides(whole),
         kernels_in_both: in_both::shares(whole),
     })
@@ -617,6 +630,8 @@ impl Rows {
             small: Vec::new(),
             only_in_a: without(&names_a, &names_b),
             only_in_b: without(&names_b, &names_a),
+            bytes: None,
+            bytes_absent: None,
         };
         let mut bricks: Vec<Row> = names_a
             .iter()

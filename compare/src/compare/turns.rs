@@ -91,7 +91,10 @@ pub(super) fn order(a: &Side, b: &Side) -> Order {
     let orders = a.processes.first().map_or(&[][..], |process| &process.turns);
     let common = orders.iter().find(|turn| all().all(|p| place(p, &turn.among).is_some()));
     let Some(Turn { among, .. }) = common else {
-        return unpaired("they have no set and no boot in common");
+        return unpaired(match all().any(|process| process.turns.is_empty()) {
+            true => "in which set or boot they ran is not recorded",
+            false => "they have no set and no boot in common",
+        });
     };
     let mut order = Vec::new();
     for (is_b, side) in [(false, a), (true, b)] {
@@ -231,7 +234,7 @@ mod tests {
         let (x, y) = (|| vec![turn("x", 1)], || vec![turn("y", 2)]);
         assert!(reason(process(x()), process(y())).contains("no set and no boot in common"));
         assert!(reason(process(x()), process(x())).contains("the order in which they ran"));
-        assert!(reason(process(x()), process(vec![])).contains("no set and no boot in common"));
+        assert!(reason(process(x()), process(vec![])).contains("is not recorded"));
         // Of receipts of one second it is known that none of B ran before the last of A.
         let places = |places: &[u64]| Side {
             name: String::new(),

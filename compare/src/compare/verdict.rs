@@ -161,11 +161,13 @@ fn judge_family(mut rows: Vec<&mut Row>, level: f64, threshold: f64) {
 
 /// The sentence for a row that no feasible number of such processes would settle.
 fn too_noisy(change: &super::Change, threshold: f64, is_paired: bool) -> String {
+    // A whole test is all of itself, and a brick less.
+    let whose = if change.share == Some(1.0) { "a pass's" } else { "its" };
     let sees = match change.visible {
         Some(visible) if visible <= 1.0 => {
             format!("only a change of {:.0} % or more would show", 100.0 * visible)
         }
-        _ => "not even twice the time would show".to_owned(),
+        _ => format!("even a doubling of {whose} time couldn't be told from this noise"),
     };
     let in_turns = match is_paired {
         true => "",

@@ -211,7 +211,7 @@ mod by_run {
         for part in [
             "\n  by         the time of ",
             "a token of decode",
-            "| · DownProjection |",
+            "| DownProjection |",
             "- A: `v3: engine`\n- B: `v4: engine`\n",
             "- note: brickscope bisect found B to be what became slower, of 6 versions",
         ] {
