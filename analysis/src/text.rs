@@ -48,6 +48,23 @@ pub fn cut_front(text: &str, most: usize) -> String {
     end
 }
 
+/// `text` in at most `most` columns: if it is too long, its beginning, an ellipsis and its end. The beginning has `begin`
+/// characters or more, if these fit.
+#[must_use]
+pub fn cut_middle(text: &str, begin: usize, most: usize) -> String {
+    if columns(text) <= most {
+        return text.to_owned();
+    }
+    let room = most.saturating_sub(1);
+    let wanted: usize = text.chars().take(begin).map(|c| c.width().unwrap_or(0)).sum();
+    let front = if wanted > room { room / 2 } else { wanted.max(room - room / 4) };
+    let mut kept = fitting(text.chars(), front);
+    let end = fitting(text.chars().rev(), room - front);
+    kept.push('…');
+    kept.extend(end.chars().rev());
+    kept
+}
+
 /// The first of `chars` that fit into `most` columns.
 fn fitting(chars: impl Iterator<Item = char>, most: usize) -> String {
     let mut room = most;

@@ -1,0 +1,48 @@
+//! Requests as a list.
+
+use std::fmt::Write;
+
+use brickscope_profile::Profile;
+use brickscope_profile::text::{grouped, printable};
+
+use crate::requests::{Cause, Listed, Requests};
+use crate::text::{cut, cut_middle, padded};
+use crate::words::time;
+
+/// Columns of a name: of a longer one its beginning and its end are shown.
+const NAME: usize = 18;
+/// Columns of a cause.
+const CAUSE: usize = 17;
+
+/// The requests of a run, a line each: their tokens, how long they waited for the first and at most for a further one, and why
+/// for that. At most 80 columns wide.
+#[must_use]
+pub fn list_of_requests(profile: &Profile) -> String {
+    of(&Requests::of(profile))
+}
+
+pub(super) fn of(requests: &Requests<'_>) -> String {
+    let mut text = String::new();
+    text.push_str("Each request, its first token and its worst further one, with its cause:\n");
+    line(["", "request", "prompt", "answer", "first", "worst", "its cause"], &mut text);
+    for request in requests.list() {
+        let Listed { number, of, prompt_tokens, answer_tokens, first_ns, worst_ns, cause, .. } =
+            request;
+        let tokens = |n: Option<u64>| n.map_or("-".to_owned(), grouped);
+        let took = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| time(ns as f64));
+        let nth = (u64::from(number) + 1).to_string();
+        // What another request begins with, too, would name neither.
+        let name = cut_middle(&printable(&of.id), request.unique.unwrap_or(0), NAME);
+        let cause = cut(cause.map_or("-", Cause::name), CAUSE);
+        let [prompt, answer] = [prompt_tokens, answer_tokens].map(tokens);
+        let [first, worst] = [first_ns, worst_ns].map(took);
+        line([&nth, &name, &prompt, &answer, &first, &worst, &cause], &mut text);
+    }
+    text
+}
+
+fn line([nth, name, prompt, answer, first, worst, cause]: [&str; 7], text: &mut String) {
+    let name = padded(name, NAME);
+    let row = format!("{nth:>5}  {name}  {prompt:>6}  {answer:>6}  {first:>8}  {worst:>8}  {cause}");
+    let _ = writeln!(text, "{}", row.trim_end());
+}
