@@ -331,3 +331,30 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
         wrapped(&waited, text);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use brickscope_profile::{ClockInfo, Request, Run};
+
+    use super::*;
+
+    #[test]
+    fn what_ended_a_server_is_said_and_warned_of_by_nothing() {
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.requests.push(Request::default());
+        assert_eq!(in_summary(&profile).as_deref(), Some("1: not ended 1"));
+        profile.run = Some(Run { ended_by: Some("Ctrl-C".to_owned()), ..Run::default() });
+        assert_eq!(in_summary(&profile).as_deref(), Some("1: not ended 1; ended by Ctrl-C"));
+    }
+
+    #[test]
+    fn many_requests_are_listed_where_that_is_asked_for() {
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.requests = vec![Request::default(); FEW];
+        assert!(requests(&profile).contains("Each request, its first token"));
+        profile.requests.push(Request::default());
+        let text = requests(&profile);
+        assert!(!text.contains("Each request") && text.contains("`--list` lists"), "{text}");
+        assert_eq!(list_of_requests(&profile).lines().count(), FEW + 3);
+    }
+}
