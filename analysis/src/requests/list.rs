@@ -42,7 +42,8 @@ impl<'p> Requests<'p> {
     #[must_use]
     pub fn list(&self) -> Vec<Listed<'p>> {
         let mut causes: HashMap<(u32, u32), Cause> = HashMap::new();
-        let of_tokens = KINDS.iter().filter_map(|(_, is_wanted)| Causes::of(self, is_wanted));
+        let of_tokens =
+            KINDS.into_iter().filter_map(|(_, is_wanted)| Causes::of(self, is_wanted));
         for slow in of_tokens.flat_map(|of| of.slow) {
             if let Until::Token(nth) = slow.interval.until {
                 causes.insert((slow.interval.request, nth), slow.cause);
@@ -83,9 +84,8 @@ impl<'p> Requests<'p> {
             let worst = self.numbers().filter_map(|of| Some((self.worst(of)?.1, of)));
             // Of some that are as slow, the first.
             let worst = worst.max_by_key(|&(ns, of)| (ns, std::cmp::Reverse(of)));
-            return worst
-                .map(|(_, number)| number)
-                .ok_or_else(|| "no request of this run has two tokens, so none is the slowest".into());
+            let none = "no request of this run has two tokens, so none is the slowest";
+            return worst.map(|(_, number)| number).ok_or_else(|| none.to_owned());
         }
         let is_number = !wanted.is_empty() && wanted.bytes().all(|byte| byte.is_ascii_digit());
         let nth = wanted.parse::<u32>().ok().filter(|_| is_number);
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(why, said);
         for wanted in ["0", "6", "dog", "99999999999"] {
             let why = requests.named(wanted).expect_err("it isn't there");
-            let said = format!("no request `{wanted}` among 5 requests: chat-ab-1, chat-b, 7, chat-ab, ");
+            let said = format!("no request `{wanted}` among 5 requests: chat-ab-1, chat-b, 7, ");
             assert!(why.starts_with(&said), "{why}");
         }
         let many: Vec<String> = (0..9).map(|nth| format!("r{nth}")).collect();

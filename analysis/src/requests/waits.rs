@@ -244,6 +244,7 @@ mod tests {
         let all = said(&[of(2, Some(14)), of(2, Some(14))], 10);
         assert_eq!(all, ["in its passes a thread waited 4 ns to 10 ns for a CPU"]);
         let read = Disturbance { disk_faults: Some(1), page_faults: Some(3), ..of(1, Some(0)) };
-        assert_eq!(said(&[read], 0), ["1 page read from a disk in 1 pass", "3 page faults in 1 pass"]);
+        let faults = ["1 page read from a disk in 1 pass", "3 page faults in 1 pass"];
+        assert_eq!(said(&[read], 0), faults);
     }
 }

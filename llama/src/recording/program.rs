@@ -260,7 +260,8 @@ fn unknown(has_failed: bool, has_gpu: bool) -> &'static str {
 
 /// Whether the machine has a device that llama.cpp may compute on: NVIDIA's, AMD's, or any that renders.
 fn has_gpu() -> bool {
-    ["/dev/nvidiactl", "/dev/kfd", "/dev/dri/renderD128"].iter().any(|device| Path::new(device).exists())
+    let devices = ["/dev/nvidiactl", "/dev/kfd", "/dev/dri/renderD128"];
+    devices.iter().any(|device| Path::new(device).exists())
 }
 
 #[cfg(test)]

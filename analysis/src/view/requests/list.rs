@@ -43,6 +43,7 @@ pub(super) fn of(requests: &Requests<'_>) -> String {
 
 fn line([nth, name, prompt, answer, first, worst, cause]: [&str; 7], text: &mut String) {
     let name = padded(name, NAME);
-    let row = format!("{nth:>5}  {name}  {prompt:>6}  {answer:>6}  {first:>8}  {worst:>8}  {cause}");
+    let times = format!("{first:>8}  {worst:>8}  {cause}");
+    let row = format!("{nth:>5}  {name}  {prompt:>6}  {answer:>6}  {times}");
     let _ = writeln!(text, "{}", row.trim_end());
 }
