@@ -167,6 +167,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_text_that_is_cut_in_the_middle_keeps_the_beginning_that_is_wanted() {
+        assert_eq!(cut_middle("abcdefghij", 0, 10), "abcdefghij");
+        assert_eq!(cut_middle("abcdefghijk", 0, 10), "abcdefg…jk");
+        assert_eq!(cut_middle("abcdefghijk", 8, 10), "abcdefgh…k");
+        assert_eq!(cut_middle("abcdefghijk", 9, 10), "abcdefghi…");
+        // It doesn't fit, so the end tells what is meant.
+        assert_eq!(cut_middle("abcdefghijk", 10, 10), "abcd…ghijk");
+        assert_eq!(cut_middle("注意注意注意", 0, 7), "注意…");
+        assert_eq!(cut_middle("abc", 2, 0), "…");
+    }
+
+    #[test]
     fn a_broken_text_has_all_its_words_and_no_line_too_wide() {
         assert_eq!(broken("", 5), [""]);
         assert_eq!(broken("ab cd ef", 5), ["ab cd", "ef"]);

@@ -305,6 +305,7 @@ mod tests {
         };
         assert!(refused("b m.gguf -n 8").contains("brickscope profile m.gguf"));
         assert!(refused("b top -- sh -m m.gguf").contains("`brickscope run -- sh …`"));
+        assert!(refused("b top -- sh -m m.gguf").contains("`brickscope requests` a server's"));
     }
 
     #[test]

@@ -42,8 +42,7 @@ impl<'p> Requests<'p> {
     #[must_use]
     pub fn list(&self) -> Vec<Listed<'p>> {
         let mut causes: HashMap<(u32, u32), Cause> = HashMap::new();
-        let of_tokens =
-            KINDS.into_iter().filter_map(|(_, is_wanted)| Causes::of(self, is_wanted));
+        let of_tokens = KINDS.into_iter().filter_map(|(_, is_wanted)| Causes::of(self, is_wanted));
         for slow in of_tokens.flat_map(|of| of.slow) {
             if let Until::Token(nth) = slow.interval.until {
                 causes.insert((slow.interval.request, nth), slow.cause);

@@ -222,13 +222,7 @@ fn how_they_ended(profile: &Profile) -> String {
 }
 
 /// How many took much longer than the median, what each of these waited for most, and what prompts of others cost them.
-fn why(
-    what: &str,
-    requests: &Requests<'_>,
-    causes: &Causes,
-    costs: &Costs,
-    text: &mut String,
-) {
+fn why(what: &str, requests: &Requests<'_>, causes: &Causes, costs: &Costs, text: &mut String) {
     text.push('\n');
     wrapped(&causes.how_many_slow(what), text);
     for (cause, count) in causes.counts() {

@@ -47,3 +47,31 @@ fn line([nth, name, prompt, answer, first, worst, cause]: [&str; 7], text: &mut 
     let row = format!("{nth:>5}  {name}  {prompt:>6}  {answer:>6}  {times}");
     let _ = writeln!(text, "{}", row.trim_end());
 }
+
+#[cfg(test)]
+mod tests {
+    use brickscope_profile::{ClockInfo, Request};
+
+    use super::*;
+
+    #[test]
+    fn what_is_shown_of_a_long_name_names_its_request() {
+        let mut profile = Profile::empty(ClockInfo::default());
+        let ids = [
+            "chatcmpl-vLxCgp0WXgxgiI3HYkogO5Td9zvpZrpi",
+            "chatcmpl-vLxCg9KWXgxgiI3HYkogO5Td9zvpZrpi",
+            "chatcmpl-WeQ6thOaquAV7Ba3DntGdW5o6vBqtEcn",
+        ];
+        let request = |id: &str| Request { id: id.to_owned(), ..Request::default() };
+        profile.requests.extend(ids.map(request));
+        let text = list_of_requests(&profile);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let requests = Requests::of(&profile);
+        for (row, number) in text.lines().skip(2).zip(0..) {
+            let name = row.split_whitespace().nth(1).expect("a name");
+            let (begin, _) = name.split_once('…').expect("it is cut");
+            assert_eq!(requests.named(begin), Ok(number), "{row}");
+            assert_eq!(requests.named(name), Ok(number), "{row}");
+        }
+    }
+}
