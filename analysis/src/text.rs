@@ -48,6 +48,23 @@ pub fn cut_front(text: &str, most: usize) -> String {
     end
 }
 
+/// `text` in at most `most` columns: if it is too long, its beginning, an ellipsis and its end. The beginning has `begin`
+/// characters or more, if these fit.
+#[must_use]
+pub fn cut_middle(text: &str, begin: usize, most: usize) -> String {
+    if columns(text) <= most {
+        return text.to_owned();
+    }
+    let room = most.saturating_sub(1);
+    let wanted: usize = text.chars().take(begin).map(|c| c.width().unwrap_or(0)).sum();
+    let front = if wanted > room { room / 2 } else { wanted.max(room - room / 4) };
+    let mut kept = fitting(text.chars(), front);
+    let end = fitting(text.chars().rev(), room - front);
+    kept.push('…');
+    kept.extend(end.chars().rev());
+    kept
+}
+
 /// The first of `chars` that fit into `most` columns.
 fn fitting(chars: impl Iterator<Item = char>, most: usize) -> String {
     let mut room = most;
@@ -148,6 +165,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_text_that_is_cut_in_the_middle_keeps_the_beginning_that_is_wanted() {
+        assert_eq!(cut_middle("abcdefghij", 0, 10), "abcdefghij");
+        assert_eq!(cut_middle("abcdefghijk", 0, 10), "abcdefg…jk");
+        assert_eq!(cut_middle("abcdefghijk", 8, 10), "abcdefgh…k");
+        assert_eq!(cut_middle("abcdefghijk", 9, 10), "abcdefghi…");
+        // It doesn't fit, so the end tells what is meant.
+        assert_eq!(cut_middle("abcdefghijk", 10, 10), "abcd…ghijk");
+        assert_eq!(cut_middle("注意注意注意", 0, 7), "注意…");
+        assert_eq!(cut_middle("abc", 2, 0), "…");
+    }
 
     #[test]
     fn a_broken_text_has_all_its_words_and_no_line_too_wide() {

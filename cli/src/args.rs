@@ -109,8 +109,9 @@ fn instead(words: &[OsString]) -> Option<String> {
             let program = rest.get(at + 1).filter(|word| is_program(word))?;
             let program = printable(&program.to_string_lossy());
             Some(format!(
-                "an unmodified program can't be watched while it runs: `brickscope run -- {program} …` records it, and \
-                 `brickscope show` prints the run\n"
+                "an unmodified program can't be watched while it runs: `brickscope run -- {program} …` records it, and then \
+                 `brickscope show` prints the run, and `brickscope requests` a server's requests; under `run --keep tail` \
+                 SIGUSR1 writes a run while it goes on\n"
             ))
         }
         _ => None,
@@ -304,6 +305,7 @@ mod tests {
         };
         assert!(refused("b m.gguf -n 8").contains("brickscope profile m.gguf"));
         assert!(refused("b top -- sh -m m.gguf").contains("`brickscope run -- sh …`"));
+        assert!(refused("b top -- sh -m m.gguf").contains("`brickscope requests` a server's"));
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub struct Run {
     /// How the run was cut short, as by Ctrl-C, and after how much of it; `None` for a whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_short: Option<String>,
+    /// What ended a server, as `Ctrl-C`: such a run is whole. `None` if it ended by itself, or if that isn't known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_by: Option<String>,
     /// How another engine was set up, as far as it told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,

@@ -59,6 +59,7 @@ pub(super) fn facts(profile: &Profile, run: &str) -> String {
             parts.push(counted(of.threads.into(), "thread", at(format!("{run}/run/threads"))));
         }
         parts.extend(of.cut_short.iter().map(|how| said(&format!("cut short: {how}"))));
+        parts.extend(of.ended_by.iter().map(|by| said(&format!("ended by {by}"))));
     }
     parts.extend(profile.machine.as_ref().and_then(|machine| machine.cpu.as_deref()).map(said));
     parts.push(said(&profile.created));

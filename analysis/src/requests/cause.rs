@@ -7,7 +7,7 @@ use super::{Interval, Piece, Requests, Until, rank};
 use crate::words::time;
 
 /// How many intervals there must be, so that a median says what is typical.
-const FEWEST: usize = 20;
+pub(crate) const FEWEST: usize = 20;
 /// How many times the median an interval takes that asks for a reason.
 pub const SLOW: u64 = 2;
 /// How many slow intervals there must be, so that what most of them waited for is worth a word.

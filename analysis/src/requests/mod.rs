@@ -13,11 +13,13 @@
 mod again;
 mod cause;
 mod client;
+mod list;
 mod neighbour;
 mod now;
 mod row;
 mod slow;
 mod times;
+mod waits;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -26,15 +28,17 @@ use brickscope_profile::keep::KeptRequests;
 use brickscope_profile::{Part, PartKind, Pass, Profile, Request};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::cause::KINDS;
+pub(crate) use self::cause::{FEWEST, KINDS};
 pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub use self::client::{Client, NoClient, Way};
+pub use self::list::{Listed, SLOWEST};
 pub(crate) use self::neighbour::CHANCE;
 pub use self::neighbour::{Beside, Cost, Costs, NotKnown, PromptCost, Sum, WithoutPrompts};
 pub use self::now::{Longest, Now, RequestNow, Stage};
 pub use self::row::{KnownPieces, Row};
 pub use self::slow::{Neighbour, Slow};
 pub use self::times::{Times, percentile, times};
+pub use self::waits::{Waited, Waits};
 
 /// What the server did in a piece of an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

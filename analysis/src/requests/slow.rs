@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Piece, Requests, Until};
+use super::{Piece, Requests, Until, Waited};
 
 /// How many intervals there must be, so that the slowest of them is told apart from the others.
 const FEWEST: usize = 20;
@@ -27,6 +27,8 @@ pub struct Slow {
     pub pieces: Vec<(Piece, f64, f64)>,
     /// Whose prompts were processed in slow ones, first who was in most of them.
     pub neighbours: Vec<Neighbour>,
+    /// In how many of the slow ones a thread waited for a CPU, whatever else was in them.
+    pub waited: Waited,
 }
 
 /// A request whose prompt was processed while others waited for a token.
@@ -60,6 +62,7 @@ impl Slow {
         let mut equals_left = slow - all.iter().filter(|&&ns| ns > least_ns).count();
         let mut sums = [[0.0; Piece::ALL.len()]; 2];
         let mut neighbours: HashMap<u32, Neighbour> = HashMap::new();
+        let mut waited = Waited::default();
         for interval in wanted() {
             let is_slow = interval.ns() > least_ns || interval.ns() == least_ns && equals_left > 0;
             if is_slow && interval.ns() == least_ns {
@@ -69,6 +72,9 @@ impl Slow {
                 *sum += ns as f64;
             }
             if is_slow {
+                if let Some(waits) = requests.waits(&interval) {
+                    waited.add(&interval, &waits);
+                }
                 for (request, tokens) in requests.prompts_of_others(&interval) {
                     let none = Neighbour { request, in_slow: 0, tokens: 0 };
                     let of = neighbours.entry(request).or_insert(none);
@@ -97,6 +103,7 @@ impl Slow {
             others_ns: of_others.iter().sum(),
             pieces,
             neighbours,
+            waited,
         })
     }
 }

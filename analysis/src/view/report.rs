@@ -74,6 +74,9 @@ fn within(profile: &Profile, limits: &Limits) -> String {
     if let Some(how) = profile.run.as_ref().and_then(|run| run.cut_short.as_ref()) {
         wrapped(&format!("note: cut short: {}", printable(how)), &mut text);
     }
+    if let Some(by) = profile.run.as_ref().and_then(|run| run.ended_by.as_ref()) {
+        wrapped(&format!("note: ended by {}", printable(by)), &mut text);
+    }
     // What was disturbed or left out here is told with its causes.
     let mut dropped = all.dropped;
     dropped.disturbed_passes = 0;

@@ -1,5 +1,8 @@
 //! Requests as text.
 
+mod list;
+mod one;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -7,12 +10,14 @@ use brickscope_profile::Profile;
 use brickscope_profile::keep::KeptRequests;
 use brickscope_profile::text::{count, grouped, printable, printable_text};
 
+pub use self::list::list_of_requests;
+pub use self::one::request;
 use super::layout::wrapped;
 use crate::requests::{
-    Cause, Caused, Causes, Client, Costs, Interval, KINDS, Piece, Requests, SLOW, Slow, Times,
-    WithoutPrompts, missing_passes, times,
+    Cause, Causes, Client, Costs, KINDS, Requests, SLOW, SLOWEST, Slow, Times, WithoutPrompts,
+    missing_passes, times,
 };
-use crate::text::{cut, padded, wrap};
+use crate::text::{cut, padded};
 use crate::words::{signed, time};
 
 const NO_PASSES: &str = "No passes are in this run, so it doesn't say what tokens waited for.";
@@ -21,6 +26,8 @@ const NO_PASSES: &str = "No passes are in this run, so it doesn't say what token
 const MOST_NAMES: usize = 3;
 /// Columns of a request's name.
 const NAME: usize = 36;
+/// More requests are listed where that is asked for.
+const FEW: usize = 12;
 
 /// How long requests of a server waited for their tokens, and what the slowest hundredth of tokens have that others don't; at
 /// most 80 columns wide.
@@ -66,6 +73,13 @@ pub fn requests(profile: &Profile) -> String {
 
     text.push('\n');
     text.push_str(&times_of_requests(profile));
+    text.push('\n');
+    if all.len() <= FEW {
+        text.push_str(&list::of(&requests));
+    } else {
+        let what = format!("`--list` lists the requests, `--request {SLOWEST}` shows the one that");
+        wrapped(&format!("{what} waited longest for a further token."), &mut text);
+    }
     if profile.passes.is_empty() {
         text.push('\n');
         wrapped(NO_PASSES, &mut text);
@@ -77,7 +91,7 @@ pub fn requests(profile: &Profile) -> String {
             slow_ones(profile, what, &slow, &mut text);
         }
         if let Some(causes) = Causes::of(&requests, wanted) {
-            why(what, &causes, &Costs::of(&without, &causes.slow), &mut text);
+            why(what, &requests, &causes, &Costs::of(&without, &causes.slow), &mut text);
         }
     }
     text
@@ -179,60 +193,9 @@ pub(super) fn in_summary(profile: &Profile) -> Option<String> {
     let medians: Vec<String> = medians.collect();
     let medians =
         if medians.is_empty() { String::new() } else { format!("; p50 {}", medians.join(", ")) };
-    Some(format!("{}{medians}", how_they_ended(profile)))
-}
-
-/// One request, token by token: what its time went to.
-///
-/// # Errors
-///
-/// If the profile has no such request: a sentence that says so.
-pub fn request(profile: &Profile, id: &str) -> Result<String, String> {
-    let requests = Requests::of(profile);
-    let found = requests.all().iter().zip(0..).find(|(of, _)| of.id == id);
-    let Some((of, number)) = found else {
-        let all = count(requests.all().len() as u64, "request");
-        return Err(format!("no request `{}` among {all}", printable(id)));
-    };
-    let mut text = format!("request   {}", cut(&printable(id), 60));
-    if let Some(ending) = of.ending {
-        let _ = write!(text, ", {ending}");
-    }
-    let without = WithoutPrompts::of(&requests);
-    let mut slow: Vec<(Interval, bool)> = Vec::new();
-    for causes in KINDS.into_iter().filter_map(|(_, wanted)| Causes::of(&requests, wanted)) {
-        let its = |of: &&Caused| of.interval.request == number && of.cause == Cause::Prompts;
-        if causes.slow.iter().any(|of| its(&of)) {
-            // One of them is no better known than all.
-            let is_by_chance = Costs::of(&without, &causes.slow).is_by_chance;
-            slow.extend(causes.slow.iter().filter(its).map(|of| (of.interval, is_by_chance)));
-        }
-    }
-    let _ = writeln!(text, "\n\n{:>5}  {:>10}  {:>10}  of that", "token", "at", "took");
-    for interval in requests.intervals(number) {
-        let at = time(interval.to_ns.saturating_sub(of.arrived_ns) as f64);
-        let took = time(interval.ns() as f64);
-        let indent = format!("{:>5}  {at:>10}  {took:>10}  ", interval.until);
-        let mut lines = wrap(&pieces_of(&interval), 48);
-        if let Some((_, is_by_chance)) = slow.iter().find(|(of, _)| *of == interval) {
-            for sentence in without.cost(&interval).sentences(*is_by_chance) {
-                lines.extend(wrap(&sentence, 48));
-            }
-        }
-        for (nth, line) in lines.iter().enumerate() {
-            let before = if nth == 0 { indent.as_str() } else { "" };
-            let _ = writeln!(text, "{}", format!("{before:31}{line}").trim_end());
-        }
-    }
-    Ok(text)
-}
-
-fn pieces_of(interval: &Interval) -> String {
-    let mut pieces: Vec<_> = Piece::ALL.into_iter().zip(interval.pieces).collect();
-    pieces.retain(|(_, ns)| *ns > 0);
-    pieces.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-    let pieces = pieces.iter().map(|(piece, ns)| format!("{} {}", piece.name(), time(*ns as f64)));
-    pieces.collect::<Vec<_>>().join("; ")
+    let by = profile.run.as_ref().and_then(|run| run.ended_by.as_deref());
+    let by = by.map_or(String::new(), |by| format!("; ended by {}", printable(by)));
+    Some(format!("{}{medians}{by}", how_they_ended(profile)))
 }
 
 fn how_they_ended(profile: &Profile) -> String {
@@ -259,13 +222,13 @@ fn how_they_ended(profile: &Profile) -> String {
 }
 
 /// How many took much longer than the median, what each of these waited for most, and what prompts of others cost them.
-fn why(what: &str, causes: &Causes, costs: &Costs, text: &mut String) {
+fn why(what: &str, requests: &Requests<'_>, causes: &Causes, costs: &Costs, text: &mut String) {
     text.push('\n');
     wrapped(&causes.how_many_slow(what), text);
     for (cause, count) in causes.counts() {
         let _ = writeln!(text, "{}  {:>10}", padded(cause.name(), NAME), grouped(count));
     }
-    for sentence in costs.sentences() {
+    for sentence in causes.overlaps(requests).into_iter().chain(costs.sentences()) {
         wrapped(&sentence, text);
     }
     if let Some(advice) = advice(causes, costs) {
@@ -304,6 +267,7 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
             if counts.is_empty() { String::new() } else { format!(" {}.", counts.join("; ")) };
         words.push(causes.how_many_slow(what) + &end);
         let costs = Costs::of(&without, &causes.slow);
+        words.extend(causes.overlaps(&requests));
         words.extend(costs.sentences());
         words.extend(advice(&causes, &costs).map(|advice| format!("Next: {advice}.")));
     }
@@ -355,5 +319,36 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
             _ => format!(", and {} others", grouped(rest as u64)),
         };
         wrapped(&format!("Prompts of others in these: {}{more}.", names.join(", ")), text);
+    }
+    let too = if slow.neighbours.is_empty() { "" } else { ", too" };
+    if let Some(waited) = slow.waited.sentence(slow.slow, too) {
+        wrapped(&waited, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope_profile::{ClockInfo, Request, Run};
+
+    use super::*;
+
+    #[test]
+    fn what_ended_a_server_is_said_and_warned_of_by_nothing() {
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.requests.push(Request::default());
+        assert_eq!(in_summary(&profile).as_deref(), Some("1: not ended 1"));
+        profile.run = Some(Run { ended_by: Some("Ctrl-C".to_owned()), ..Run::default() });
+        assert_eq!(in_summary(&profile).as_deref(), Some("1: not ended 1; ended by Ctrl-C"));
+    }
+
+    #[test]
+    fn many_requests_are_listed_where_that_is_asked_for() {
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.requests = vec![Request::default(); FEW];
+        assert!(requests(&profile).contains("Each request, its first token"));
+        profile.requests.push(Request::default());
+        let text = requests(&profile);
+        assert!(!text.contains("Each request") && text.contains("`--list` lists"), "{text}");
+        assert_eq!(list_of_requests(&profile).lines().count(), FEW + 3);
     }
 }

@@ -1,14 +1,14 @@
 //! `brickscope requests`: what the requests of a server waited for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use brickscope::keep::KeptRequests;
 use brickscope::{Ending, Profile};
 use brickscope_analysis::requests::{
-    Cause, Causes, Client, Costs, Interval, NotKnown, Piece, PromptCost, Requests, Slow, Times,
-    Until, WithoutPrompts, times,
+    Cause, Causes, Client, Costs, Interval, Piece, PromptCost, Requests, Slow, Times, Until,
+    WithoutPrompts, times,
 };
 use brickscope_analysis::view;
 use serde::{Serialize, Serializer};
@@ -23,16 +23,22 @@ use crate::{output, runs};
 /// prompts of others cost in it is predicted, from passes with as much decode and no prompt.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --request chatcmpl-7\n  brickscope requests RUN --client LOAD"
+    after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --list\n  brickscope requests RUN --request slowest\n  brickscope requests RUN --request chatcmpl-7\n  brickscope requests RUN --client LOAD"
 )]
 pub(crate) struct RequestsArgs {
     /// The run: its folder or profile.json, its tag, the beginning of its name, or `@-1` for the one before the newest. By
     /// default the newest in `brickscope-runs`.
     pub(crate) run: Option<PathBuf>,
 
-    /// Show this request, token by token.
-    #[arg(long, value_name = "ID")]
+    /// Show one request, token by token: by its id or the beginning of it, by its number in the list, or `slowest`, the one that
+    /// waited longest for a token after its first.
+    #[arg(long, value_name = "ID|N|slowest")]
     pub(crate) request: Option<String>,
+
+    /// List the requests: their tokens, how long they waited for the first and at most for a further one, and why. Up to twelve
+    /// are listed anyway.
+    #[arg(long, conflicts_with_all = ["request", "client", "json"])]
+    pub(crate) list: bool,
 
     /// Put the run of their client beside it, which `brickscope load` made on the same machine, and say what the client and the
     /// way took.
@@ -50,15 +56,15 @@ pub(crate) fn run(args: &RequestsArgs) -> Result<()> {
     if let Err(why) = profile.check() {
         tell!("note: this profile is inconsistent: {why}");
     }
-    let wanted = args.request.as_deref();
-    if let Some(id) = wanted
-        && !profile.requests.iter().any(|of| of.id == id)
-    {
-        bail!("{}", view::request(&profile, id).err().unwrap_or_default());
+    if args.list && !profile.requests.is_empty() {
+        return output::print(view::list_of_requests(&profile));
     }
+    let wanted = args.request.as_deref();
     let client = args.client.as_deref().map(runs::named).transpose()?;
     let client = client.map(|client| beside(&profile, &run, &client)).transpose()?;
     if args.json {
+        let wanted = wanted.map(|wanted| Requests::of(&profile).named(wanted));
+        let wanted = wanted.transpose().map_err(anyhow::Error::msg)?;
         return output::print(as_json(&profile, wanted, client)? + "\n");
     }
     let text = match wanted {
@@ -79,38 +85,45 @@ fn beside(server: &Profile, of_server: &Path, run: &Path) -> Result<Client> {
 /// Each request with its intervals, and what slow ones have that others don't.
 fn as_json(
     profile: &Profile,
-    wanted: Option<&str>,
+    wanted: Option<u32>,
     client: Option<Client>,
 ) -> serde_json::Result<String> {
     let requests = Requests::of(profile);
-    let numbered = || requests.all().iter().zip(0..);
-    let chosen = || numbered().filter(|(of, _)| wanted.is_none_or(|id| of.id == id));
+    let is_first = |until: Until| until == Until::FirstToken;
+    let is_further = |until: Until| matches!(until, Until::Token(_));
+    let of_first = Causes::of(&requests, is_first);
+    let of_further = Causes::of(&requests, is_further);
+    let slow = of_first.iter().chain(&of_further).flat_map(|of| &of.slow);
+    let caused: HashMap<(u32, u32), Cause> =
+        slow.filter_map(|of| Some((key_of(&of.interval)?, of.cause))).collect();
+    let numbered = || requests.all().iter().zip(0_u32..);
+    let chosen = || numbered().filter(|(_, number)| wanted.is_none_or(|of| of == *number));
     let each = || {
         chosen().map(|(of, number)| {
-            let requests = &requests;
+            let (requests, caused) = (&requests, &caused);
             One {
                 id: &of.id,
                 arrived_ns: of.arrived_ns,
                 ending: of.ending,
-                intervals: Each(move || requests.intervals(number).map(as_row)),
+                intervals: Each(move || {
+                    requests.intervals(number).map(move |of| as_row(of, caused))
+                }),
             }
         })
     };
     let slow =
         |is: fn(Until) -> bool| Slow::of(&requests, is).map(|slow| slow_as_json(&requests, &slow));
     let without = WithoutPrompts::of(&requests);
-    let causes = |is: fn(Until) -> bool| {
-        Causes::of(&requests, is).map(|causes| causes_as_json(&requests, &without, &causes))
-    };
+    let causes = |of: Option<Causes>| of.map(|of| causes_as_json(&requests, &without, &of));
     let kept = profile.kept.as_ref().and_then(|kept| kept.requests.as_ref());
     serde_json::to_string_pretty(&All {
         times: times(profile),
         kept: kept.map(kept_as_json),
         requests: Each(each),
-        slow_first_tokens: slow(|until| until == Until::FirstToken),
-        slow_tokens: slow(|until| matches!(until, Until::Token(_))),
-        causes_of_first_tokens: causes(|until| until == Until::FirstToken),
-        causes_of_tokens: causes(|until| matches!(until, Until::Token(_))),
+        slow_first_tokens: slow(is_first),
+        slow_tokens: slow(is_further),
+        causes_of_first_tokens: causes(of_first),
+        causes_of_tokens: causes(of_further),
         client: client.map(|client| client_as_json(&client)),
     })
 }
@@ -143,11 +156,23 @@ struct Row {
     from_ns: u64,
     to_ns: u64,
     pieces: BTreeMap<Piece, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<Cause>,
 }
 
-fn as_row(of: Interval) -> Row {
+/// A request, and which of its tokens ends an interval.
+fn key_of(of: &Interval) -> Option<(u32, u32)> {
+    match of.until {
+        Until::FirstToken => Some((of.request, 0)),
+        Until::Token(before) => Some((of.request, before)),
+        Until::End => None,
+    }
+}
+
+fn as_row(of: Interval, caused: &HashMap<(u32, u32), Cause>) -> Row {
     let pieces = Piece::ALL.into_iter().zip(of.pieces).filter(|(_, ns)| *ns > 0).collect();
-    Row { until: of.until.to_string(), from_ns: of.from_ns, to_ns: of.to_ns, pieces }
+    let cause = key_of(&of).and_then(|key| caused.get(&key).copied());
+    Row { until: of.until.to_string(), from_ns: of.from_ns, to_ns: of.to_ns, pieces, cause }
 }
 
 /// A list whose items are made one by one as they are written.
@@ -158,6 +183,9 @@ impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
         to.collect_seq((self.0)())
     }
 }
+
+/// Why nothing is predicted of a token that waited for passes of others.
+const ALONE: &str = "prompts of others were in passes without it: `prompts_alone_ns` is measured";
 
 fn causes_as_json(
     requests: &Requests<'_>,
@@ -170,13 +198,17 @@ fn causes_as_json(
         let (ns, more_ns) = (of.interval.ns(), of.more_ns);
         let mut slow =
             json!({ "id": id, "until": until, "ns": ns, "cause": of.cause, "more_ns": more_ns });
-        if of.cause == Cause::Prompts {
-            let PromptCost { shared, alone_ns } = without.cost(&of.interval);
-            if let Some(shared) = shared {
-                let not_known = |why: NotKnown| json!({ "not_known": why.to_string() });
-                slow["neighbour"] = shared.map_or_else(not_known, |cost| json!(cost));
-            }
-            slow["prompts_alone_ns"] = json!(alone_ns);
+        let PromptCost { shared, alone_ns } = without.cost(&of.interval);
+        slow["neighbour"] = match shared {
+            Some(Ok(cost)) => json!(cost),
+            Some(Err(why)) => json!({ "not_known": why.to_string() }),
+            None => json!({ "not_known": ALONE }),
+        };
+        slow["prompts_alone_ns"] = json!(alone_ns);
+        if let Some(waits) = requests.waits(&of.interval) {
+            slow["waited_for_cpu_ns"] = json!(waits.cpu_ns);
+            slow["page_faults"] = json!(waits.page_faults);
+            slow["disk_faults"] = json!(waits.disk_faults);
         }
         slow
     });
@@ -238,5 +270,7 @@ fn slow_as_json(requests: &Requests<'_>, slow: &Slow) -> Value {
         "others_ns": slow.others_ns,
         "pieces": pieces.collect::<Vec<_>>(),
         "neighbours": neighbours.collect::<Vec<_>>(),
+        "waited_for_cpu": slow.waited.intervals,
+        "waited_for_cpu_ns": slow.waited.cpu_ns,
     })
 }

@@ -19,7 +19,8 @@ use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
 use crate::flags::OtlpArgs;
 use crate::recording::{
-    Began, Described, Library, Mark, Records, by_passes, describe, save, tell_so_far, with_others,
+    Began, Described, Library, Mark, Records, by_passes, describe, save, tell_how_it_ended,
+    tell_so_far, with_others,
 };
 use crate::runs::otlp::Target;
 use crate::runs::{self, Places, RunDir};
@@ -34,6 +35,9 @@ use crate::{family, interrupt, output, summary};
 ///
 /// Nodes that a GPU computes are timed one at a time, which costs time: so only in two passes of eight, and the report
 /// says how much longer these take.
+///
+/// `top` can't watch it. Once it has ended, `brickscope show` prints the run and `brickscope requests` a server's requests;
+/// under `--keep tail`, SIGUSR1 writes such a run while it goes on.
 ///
 /// The exit code is the program's. Without `--` before a command, `run` is another name of `profile`.
 #[derive(Debug, clap::Args)]
@@ -155,6 +159,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// After so many looks what it recorded is read, if that is done while it runs.
 const READ_EVERY: u32 = 10;
 
+/// The most earlier runs that are named.
+const MOST_LEFT: usize = 3;
+
 /// A run to report.
 struct Ended<'r> {
     began: &'r Began<'r>,
@@ -185,12 +192,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     })?;
     let created = Profile::empty(Default::default()).created;
     let dir = RunDir::create_late(args.out.as_deref(), &created)?;
-    let left = Records::left().len();
-    if left > 0 && !args.quiet {
-        let runs = count(left as u64, "earlier run");
-        tell!(
-            "note: {runs} did not come to the end: `brickscope run --recover` reports what was recorded"
-        );
+    if !args.quiet {
+        tell_left();
     }
     let mark = Mark::new(&args.command, &created, &clock);
     let mut records = Records::create(&mark)?;
@@ -229,6 +232,24 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     }
 }
 
+/// Says which earlier runs left a recording, the latest first: they may be of another folder, or of a script.
+fn tell_left() {
+    let left = Records::left();
+    if left.is_empty() {
+        return;
+    }
+    let runs = count(left.len() as u64, "earlier run");
+    tell!(
+        "note: {runs} did not come to the end: `brickscope run --recover` reports what was recorded"
+    );
+    for (_, mark) in left.iter().rev().take(MOST_LEFT) {
+        tell!("note: {}", view::wrap(&mark.line(), 74).join("\n"));
+    }
+    if let Some(more) = left.len().checked_sub(MOST_LEFT).filter(|more| *more > 0) {
+        tell!("note: and {more} before these");
+    }
+}
+
 /// Where what was recorded goes.
 struct To<'a> {
     args: &'a RunArgs,
@@ -249,9 +270,7 @@ impl To<'_> {
         let mut first = Ok(ExitCode::SUCCESS);
         for (mut records, mark) in left {
             if !self.args.quiet {
-                let line = printable_text(&mark.command.join(" "));
-                let line = view::wrap(&format!("{}: {line}", mark.created), 74).join("\n");
-                tell!("note: {line}");
+                tell!("note: {}", view::wrap(&mark.line(), 74).join("\n"));
             }
             let folder = records.path().to_owned();
             match self
@@ -316,16 +335,7 @@ impl To<'_> {
                 Ok(load) => profile.other_load = Some(*load),
                 Err(why) => profile.other_load_absent = Some(why.clone()),
             }
-            let cut_short = match ended.status {
-                Some(status) if status.success() => None,
-                Some(status) => Some(format!("the program ended with {status}")),
-                None => Some(
-                    "brickscope ended before the program, and the rest was recovered".to_owned(),
-                ),
-            };
-            if let Some(run) = profile.run.as_mut() {
-                run.cut_short = cut_short.or(run.cut_short.take());
-            }
+            tell_how_it_ended(profile, ended.status);
         }
         let Some((Described { mut profile, turns, .. }, others)) = with_others(described) else {
             records.set_aside();

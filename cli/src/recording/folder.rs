@@ -1,6 +1,7 @@
 //! The folder that the library which is loaded into a program writes to. It is removed once the run is written. Where this
 //! program is killed before that, it stays, and the next run names it: a lock on a file in it says whose it still is.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Library;
 use super::followed::Followed;
+use crate::text::printable_text;
 use crate::{private, text};
 
 /// What the library writes at most, in one file.
@@ -41,6 +43,9 @@ pub(crate) struct Mark {
     /// When it began, on the machine's clocks, too.
     #[serde(default)]
     pub(crate) anchor: Option<Anchor>,
+    /// The folder that it was started in.
+    #[serde(default)]
+    pub(crate) started_in: Option<String>,
 }
 
 impl Mark {
@@ -52,7 +57,16 @@ impl Mark {
             began: clock.count().unwrap_or(0),
             boot: MachineDetails::read().boot_id,
             anchor: clock.anchor(),
+            started_in: env::current_dir().ok().map(|folder| folder.display().to_string()),
         }
+    }
+
+    /// When it began, what it ran, and where if that is known.
+    pub(crate) fn line(&self) -> String {
+        let command = printable_text(&self.command.join(" "));
+        let folder = self.started_in.as_deref().map(printable_text);
+        let folder = folder.map_or(String::new(), |folder| format!(", in {folder}"));
+        format!("{}: {command}{folder}", printable_text(&self.created))
     }
 
     /// A clock by which the counts of this recording are times.
@@ -298,6 +312,12 @@ mod tests {
         drop(records);
         let (left, mark) = Records::of(&path).expect("it was left");
         assert_eq!(mark.command, ["llama-cli", "-m", "a model"]);
+        let folder = env::current_dir().expect("there is one");
+        let line = format!("2026-11-28T03:00:00Z: llama-cli -m a model, in {}", folder.display());
+        assert_eq!(mark.line(), line);
+        // One that was made before folders were written has none.
+        let unknown = Mark { started_in: None, ..mark };
+        assert_eq!(unknown.line(), "2026-11-28T03:00:00Z: llama-cli -m a model");
         assert!(Records::of(&path).is_none(), "one reads it");
         drop(left);
         assert!(private::earlier().contains(&path), "it stays");

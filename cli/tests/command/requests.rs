@@ -1,6 +1,6 @@
 //! `brickscope requests`, of a run that an engine recorded by the library's calls.
 
-use brickscope::{BrickProfiler, Ending, MockClock, Part, Profile};
+use brickscope::{BrickProfiler, Disturbance, Ending, MockClock, Part, Profile};
 use tempfile::TempDir;
 
 use brickscope_testing::command::{brickscope, run, text};
@@ -54,7 +54,20 @@ fn what_made_a_token_slow_is_named_in_every_form() {
     assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
 
     let one = run(brickscope(&["requests", "--request", "a"]).arg(dir.path()));
-    assert!(text(&one.stdout).contains("own pass, alone 10.0 ms; queue 2.00 ms"));
+    let one = text(&one.stdout);
+    assert!(one.contains("own pass, alone 10.0 ms; queue 2.00 ms"), "{one}");
+    assert_eq!(one.matches("slow: ").count(), 1, "{one}");
+    assert!(one.contains("slow: prompts of others"), "{one}");
+    for other in ["1", "slowest"] {
+        let same = run(brickscope(&["requests", "--request", other]).arg(dir.path()));
+        assert_eq!(text(&same.stdout), one, "{other}");
+    }
+    // Of few, the list is on the first screen, too.
+    let list = run(brickscope(&["requests", "--list"]).arg(dir.path()));
+    let list = text(&list.stdout);
+    assert!(printed.contains(&*list), "{printed}");
+    let row = list.lines().nth(2).map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
+    assert_eq!(row.as_deref(), Some("1 a 9 60 12.0 ms 90.0 ms prompts of others"), "{list}");
 
     let json = run(brickscope(&["requests", "--json"]).arg(dir.path()));
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
@@ -76,6 +89,9 @@ fn what_made_a_token_slow_is_named_in_every_form() {
     assert_eq!(slow["prompts_alone_ns"], 0);
     let intervals = json["requests"][0]["intervals"].as_array().expect("intervals");
     assert_eq!(intervals.len(), 61);
+    let caused = |of: &serde_json::Value| of.get("cause").is_some();
+    assert_eq!(intervals.iter().position(caused), Some(30));
+    assert_eq!(intervals[30]["cause"], "prompts");
     for interval in intervals {
         let ns = |of: &serde_json::Value| of.as_u64().expect("nanoseconds");
         let pieces = interval["pieces"].as_object().expect("pieces");
@@ -91,11 +107,47 @@ fn a_request_that_is_not_there_and_a_run_without_any_are_told() {
     let output = brickscope(&["requests", "--request", "c"]).arg(dir.path()).output();
     let output = output.expect("the command starts");
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("no request `c` among 2 requests"));
+    assert!(text(&output.stderr).contains("no request `c` among 2 requests: a, b"));
 
     let none = TempDir::new().expect("a temporary folder");
     let empty = BrickProfiler::enabled().profile();
     empty.save(&none.path().join("profile.json")).expect("it is written");
     let output = run(brickscope(&["requests"]).arg(none.path()));
     assert!(text(&output.stdout).starts_with("This run has no requests"));
+}
+
+#[test]
+fn why_nobody_knows_what_a_neighbour_cost_is_in_the_json() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let mut profile = recorded();
+    // The slow pass waited for a CPU for most of its time.
+    let (longest_wait_ns, wall_ns) = (Some(85_000_000), 90_000_000);
+    let waited = Disturbance { passes: 1, wall_ns, longest_wait_ns, ..Disturbance::default() };
+    profile.passes[30].disturbance = Some(waited);
+    profile.save(&dir.path().join("profile.json")).expect("it is written");
+    let json = run(brickscope(&["requests", "--json", "--request", "a"]).arg(dir.path()));
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let slow = &json["causes_of_tokens"]["slow"][0];
+    assert_eq!(slow["cause"], "cpu", "{slow}");
+    let why = &slow["neighbour"]["not_known"];
+    assert_eq!(why, "the pass was disturbed, which may cost it time, too", "{slow}");
+    assert_eq!(slow["waited_for_cpu_ns"], serde_json::json!([85_000_000, 85_000_000]), "{slow}");
+    assert_eq!(json["slow_tokens"]["waited_for_cpu"], 1);
+
+    // Both screens name the same cause, and how it overlaps with the prompts.
+    let words = |args: &[&str]| {
+        let printed = run(brickscope(args).arg(dir.path()));
+        text(&printed.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let one = words(&["requests", "--request", "a"]);
+    let said = "slow: waiting for a CPU in its passes a thread waited 85.0 ms for a CPU";
+    assert!(one.contains(said), "{one}");
+    let all = words(&["requests"]);
+    for said in [
+        "b (1,000 tokens) in 1. A thread waited for a CPU in this one, too: 85.0 ms of 90.0 ms.",
+        "Of the 1 that waited for a CPU, 1 had prompts of others, too: 90.0 ms of passes with these, and 85.0 ms of \
+         waiting in all their passes.",
+    ] {
+        assert!(all.contains(said), "{said}: {all}");
+    }
 }

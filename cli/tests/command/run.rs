@@ -969,6 +969,9 @@ fn what_a_killed_run_recorded_is_named_by_the_next_one_and_can_be_reported() {
         said.contains("1 earlier run did not come to the end: `brickscope run --recover`"),
         "{said}"
     );
+    let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let folder = std::env::current_dir().expect("there is one").display().to_string();
+    assert!(words.contains(&format!("good/loads wait, in {folder}")), "{said}");
     let recover = || {
         let mut command = Command::new(command::program());
         command.args(["run", "--recover", "--out"]).arg(&run).env("TMPDIR", dir.path());

@@ -81,8 +81,9 @@ pub enum LiveError {
     /// The process runs, but has no socket in the expected places.
     #[error(
         "process {pid} doesn't publish: {} doesn't exist. `brickscope profile --live` publishes, and so do engines \
-         that start a `brickscope_live::socket::Publisher`. An unmodified llama.cpp can't be watched: `brickscope run` \
-         records it, and `show` prints the run",
+         that start a `brickscope_live::socket::Publisher`. An unmodified llama.cpp can't be watched, nor under \
+         `brickscope run`: that records it, and `show` prints the run when it has ended, `requests` a server's requests; \
+         under `run --keep tail` SIGUSR1 writes a run while it goes on",
         .path.display()
     )]
     NotPublishing {

@@ -169,6 +169,9 @@ pub fn nothing(
     let kind = Program::of(first);
     let (why, what) = reason(kind, found(first).as_deref(), loaded);
     let failed = status.filter(|status| !status.success());
+    // A signal may be somebody who ended it.
+    let has_failed = failed.and_then(|of| of.code()).is_some_and(|code| code < 128);
+    let what = if what == OTHERS { unknown(has_failed, has_gpu()) } else { what };
     let ended = failed.map(|status| format!(" It ended with {status}.")).unwrap_or_default();
     // A library that was loaded says nothing of what the program started.
     let follow = if is_followed || loaded.programs.is_empty() {
@@ -179,11 +182,11 @@ pub fn nothing(
     format!("nothing was recorded of {program}: {why}.{ended} {what}{follow}")
 }
 
+const OTHERS: &str = "Did it load a model? Other engines: brickscope flamegraph -- …";
+
 fn reason(kind: Program, path: Option<&Path>, loaded: &Loaded) -> (String, &'static str) {
     const SAMPLE: &str = "Sample it: brickscope flamegraph -- …";
     const BUILD: &str = "Build llama.cpp with -DBUILD_SHARED_LIBS=ON, or sample the program: brickscope flamegraph -- …";
-    const OTHERS: &str =
-        "Did it load a model? On a GPU, try -ngl 0. Other engines: brickscope flamegraph -- …";
     let fixed = |why: &str, what| (why.to_owned(), what);
     match kind {
         Program::Static => {
@@ -242,6 +245,23 @@ fn reason(kind: Program, path: Option<&Path>, loaded: &Loaded) -> (String, &'sta
         said => screened(said.join("; ")),
     };
     (why, OTHERS)
+}
+
+/// What to do where nobody knows why no graph was computed.
+fn unknown(has_failed: bool, has_gpu: bool) -> &'static str {
+    match (has_failed, has_gpu) {
+        (true, _) => "It failed: what it said of that comes first.",
+        (false, true) => {
+            "Did it load a model? On a GPU, try -ngl 0. Other engines: brickscope flamegraph -- …"
+        }
+        (false, false) => OTHERS,
+    }
+}
+
+/// Whether the machine has a device that llama.cpp may compute on: NVIDIA's, AMD's, or any that renders.
+fn has_gpu() -> bool {
+    let devices = ["/dev/nvidiactl", "/dev/kfd", "/dev/dri/renderD128"];
+    devices.iter().any(|device| Path::new(device).exists())
 }
 
 #[cfg(test)]
@@ -349,5 +369,17 @@ mod tests {
             let (why, what) = reason(kind, path, &loaded);
             assert!(why.contains(said) && !what.is_empty(), "{kind:?}: {why}");
         }
+    }
+
+    #[test]
+    fn a_gpu_is_only_spoken_of_where_there_is_one_and_the_program_did_not_fail() {
+        let speaks = |has_failed, has_gpu| unknown(has_failed, has_gpu).contains("-ngl 0");
+        assert!(speaks(false, true));
+        assert!(!speaks(false, false) && !speaks(true, true) && !speaks(true, false));
+        let line = [OsString::from("/nowhere/a-script")];
+        let loaded = Loaded { programs: vec!["/nowhere/python".into()], said: Vec::new() };
+        let status = std::os::unix::process::ExitStatusExt::from_raw(1 << 8);
+        let told = nothing(&line, Some(status), &loaded, true);
+        assert!(told.ends_with("It failed: what it said of that comes first."), "{told}");
     }
 }
