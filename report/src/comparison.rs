@@ -333,7 +333,7 @@ fn layers(places: [&Place<'_>; 2]) -> String {
         None => Source::host(places[side].profile, places[side].run),
         Some(profile) => {
             let base = places[side].base(0);
-            Source { title: None, base, profile, is_device: true, device: None }
+            Source { title: None, base, profile, is_device: true, device: None, judged: None }
         }
     };
     difference::section([&source(0), &source(1)])
