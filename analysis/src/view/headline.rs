@@ -130,7 +130,9 @@ fn judgement(profile: &Profile) -> String {
         // Then sums say as much about other processes as about the model, and medians of spans don't.
         Some(Typical { basis: Basis::Spans, left_out, passes, .. }) => {
             let how = match &waited {
-                Some(waited) => format!("{} ({}). Without the waits", waited.says(), did(waited.by)),
+                Some(waited) => {
+                    format!("{} ({}). Without the waits", waited.says(), did(waited.by))
+                }
                 None => "by the median span of each brick".to_owned(),
             };
             format!(

@@ -66,14 +66,15 @@ pub(super) fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
     };
     let typical = Typical::of(profile, phase);
     let is_of_spans = typical.is_some_and(|typical| typical.basis == Basis::Spans);
+    let is_near = matches!(verdict.reach, Reach::At | Reach::Near);
     match disturber(profile, phase) {
+        Some(_) if is_near && Waited::of(profile, phase).is_some() => {
+            (format!("without the waits: {}", verdict.says().replacen(": ", ", ", 1)), Tone::Plain)
+        }
         // What disturbs nearly all passes is what limits them.
         Some(by) if !matches!(verdict.reach, Reach::At | Reach::Above) => {
             let reached = format!("reached {} ({})", verdict.part(), verdict.limit());
             (format!("{reached}; cause: {by}"), Tone::Bad)
-        }
-        Some(_) if Waited::of(profile, phase).is_some() => {
-            (format!("without the waits: {}", verdict.says().replacen(": ", ", ", 1)), Tone::Plain)
         }
         _ if is_of_spans => (format!("{}, by median spans", verdict.says()), Tone::Plain),
         _ => (verdict.says(), tone),
