@@ -390,7 +390,6 @@ fn what_medians_of_bricks_do_not_add_up_to_has_a_row() {
     }
     let text = text(&compared(&[a, b]));
     assert_eq!(text.matches("\n(not in rows above)").count(), 4, "two rows and why: {text}");
-    assert!(text.contains("(not in rows above)   50."), "{text}");
 }
 
 #[test]
