@@ -40,8 +40,9 @@ impl<'p> Source<'p> {
     /// What a phase is judged by on each screen, where that isn't what is in the file.
     pub(super) fn judged(&self, phase: Phase) -> Option<Profile> {
         let judged = typical::judged(self.profile, phase);
-        let is_other = judged.phase(phase).is_some_and(|of| of.wall_ns > 0)
-            && judged.phase(phase) != self.profile.phase(phase);
+        let (other, own) = (judged.phase(phase)?, self.profile.phase(phase)?);
+        // On a device other passes were timed by brick, which is no other time of the same passes.
+        let is_other = other != own && other.wall_ns > 0 && other.passes == own.passes;
         (is_other && !self.is_device).then(|| judged.into_owned())
     }
 
