@@ -1,9 +1,10 @@
 //! The tables of bricks, categories and kernels, by phase.
 
+use brickscope_analysis::typical;
 use brickscope_profile::{BrickCategory, Phase, Source as Clock, Total};
 
-use super::figure::{From, Unit, absent, count, counted, div, percent, scaled, sum};
-use super::html::{Table, bar, details, note, part, parts, said};
+use super::figure::{From, Unit, absent, count, counted, div, percent, scaled, sub, sum, time};
+use super::html::{Table, bar, details, note, part, parts, said, told};
 use super::source::{Source, heading};
 
 /// The most rows of a table; further ones are summed up in one.
@@ -42,10 +43,32 @@ fn samples(source: &Source<'_>) -> String {
 
 fn of_phase(source: &Source<'_>, phase: Phase) -> String {
     let mut html = String::new();
-    bricks(source, Some(phase), &mut html);
-    categories(source, phase, &mut html);
+    let judged = source.judged(phase);
+    let by = judged.as_ref().map(|judged| source.by(judged, phase));
+    bricks(by.as_ref().unwrap_or(source), Some(phase), &mut html);
+    if let Some(by) = &by {
+        html.push_str(&basis(source, by, phase));
+    }
+    categories(by.as_ref().unwrap_or(source), phase, &mut html);
     kernels(source, Some(phase), &mut html);
     html
+}
+
+/// What times are that aren't those of the file, and how they add up to the wall.
+fn basis(source: &Source<'_>, by: &Source<'_>, phase: Phase) -> String {
+    let Some((measured, judged)) = source.profile.phase(phase).zip(by.profile.phase(phase)) else {
+        return String::new();
+    };
+    let is_of_medians = typical::is_of_medians(source.profile, phase);
+    let words = typical::basis_in_words(is_of_medians, judged, measured);
+    let beyond = measured.wall_ns.saturating_sub(judged.wall_ns);
+    let (all, sum) = (source.of_phase(phase, "wall_ns"), by.of_phase(phase, "wall_ns"));
+    note(&format!(
+        "Times and shares are {}. All passes took {}, {} more than the sum.",
+        told(&words),
+        time(measured.wall_ns, all.clone()),
+        time(beyond, sub(all, sum))
+    ))
 }
 
 /// The CSS class for the colour of a category.
@@ -176,6 +199,8 @@ fn bricks(source: &Source<'_>, phase: Option<Phase>, html: &mut String) {
         ] {
             let bar = bar(ns as f64 / whole as f64, &format!("c-{class}"));
             let bar = if class == "wall" { String::new() } else { bar };
+            let is_sum = class == "wall" && source.judged.is_some();
+            let name = if is_sum { "sum" } else { name };
             add(
                 class,
                 &[

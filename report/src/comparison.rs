@@ -15,6 +15,10 @@ use super::{difference, overview, ranks};
 
 /// The most rows of a table.
 const MOST_ROWS: usize = 60;
+/// The most tests.
+const MOST_TESTS: usize = 24;
+/// The fields of the times of both sides, in a comparison as JSON.
+const SIDES: [&str; 2] = ["a_ns", "b_ns"];
 
 pub(super) fn head(names: [&str; 2], comparison: &Result<Comparison, String>) -> String {
     let [a, b] = names;
@@ -60,7 +64,7 @@ pub(super) fn verdicts(comparison: &Result<Comparison, String>) -> String {
             html.push_str(&note(&format!("{letter}, {}", told(&warning))));
         }
     }
-    for (nth, test) in comparison.tests.iter().enumerate().take(24) {
+    for (nth, test) in comparison.tests.iter().enumerate().take(MOST_TESTS) {
         html.push_str(&of_test(test, &|rest| from(format!("/tests/{nth}{rest}"))));
     }
     html.push_str(&note(
@@ -148,7 +152,10 @@ fn row(
 }
 
 /// The figures of both runs side by side, or why one has none.
-pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> {
+pub(super) fn side_by_side(
+    runs: [&Result<Profile, String>; 2],
+    comparison: &Result<Comparison, String>,
+) -> Vec<Section> {
     let mut html = String::new();
     let mut profiles = Vec::new();
     for (run, letter) in runs.into_iter().zip(["A", "B"]) {
@@ -177,8 +184,9 @@ pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> 
         sections.push(Section {
             id: "bricks",
             title: "Bricks side by side",
-            lead: "Time per token of each brick, or per pass where tokens aren’t stated. Differences between single runs aren’t verdicts.",
-            html: bricks([&places[0], &places[1]]),
+            lead: "Time of each brick: by medians as in the verdicts, or without any by means, per token or, where tokens \
+                   aren’t stated, per pass. Differences between single runs aren’t verdicts.",
+            html: bricks([&places[0], &places[1]], comparison),
         });
         sections.push(Section {
             id: "layers",
@@ -333,16 +341,21 @@ fn layers(places: [&Place<'_>; 2]) -> String {
         None => Source::host(places[side].profile, places[side].run),
         Some(profile) => {
             let base = places[side].base(0);
-            Source { title: None, base, profile, is_device: true, device: None }
+            Source { title: None, base, profile, is_device: true, device: None, judged: None }
         }
     };
     difference::section([&source(0), &source(1)])
 }
 
-fn bricks(places: [&Place<'_>; 2]) -> String {
+fn bricks(places: [&Place<'_>; 2], comparison: &Result<Comparison, String>) -> String {
     let mut html = String::new();
     let mut unknown = String::new();
     for phase in Phase::SHOWN {
+        let verdicts = of_verdicts(places, comparison, phase);
+        if !verdicts.is_empty() {
+            html.push_str(&format!("<h3>{}</h3>\n{verdicts}", heading(Some(phase))));
+            continue;
+        }
         let sums = places.map(|place| place.sums(phase));
         for (side, place) in sums.iter().zip(places) {
             if let Err(why) = side {
@@ -445,6 +458,90 @@ fn bricks(places: [&Place<'_>; 2]) -> String {
         true => unknown + &reason("No phase was recorded on both sides."),
         false => of_places(places) + &html + &unknown,
     }
+}
+
+/// The tables of a phase's tests by the figures of the verdicts; empty without any.
+fn of_verdicts(
+    places: [&Place<'_>; 2],
+    comparison: &Result<Comparison, String>,
+    phase: Phase,
+) -> String {
+    // Bricks on several streams add up to more than a pass.
+    if places.iter().any(|place| place.device.is_some()) {
+        return String::new();
+    }
+    let tests = comparison.iter().flat_map(|of| of.tests.iter().enumerate());
+    let tests = tests.filter(|(_, test)| test.phase == Some(phase)).take(MOST_TESTS);
+    tests.filter_map(|(nth, test)| of_verdict(test, nth)).collect()
+}
+
+/// Less than this part of a pass is no row: what is left may be rounding.
+const LEAST_REST: f64 = 1e-4;
+
+/// A test's bricks, what they don't add up to, and the whole.
+fn of_verdict(test: &TestChange, nth: usize) -> Option<String> {
+    let walls = [test.whole.a_ns?, test.whole.b_ns?];
+    if test.bricks.is_empty() || walls.iter().any(|ns| *ns <= 0.0) {
+        return None;
+    }
+    let from = |of: &str, side: usize| -> From {
+        json!(["compare", format!("/tests/{nth}{of}/{}", SIDES[side])])
+    };
+    let unit = Unit::of(walls[0].max(walls[1]) as u64);
+    let what = match test.sample {
+        Sample::Repetition => "repetition",
+        Sample::Pass => "pass",
+        Sample::Token => "token",
+    };
+    let [a, b] = ["A", "B"].map(|side| format!("#{side}, {} a {what}", unit.name));
+    let apart = format!("#B − A, {}", unit.name);
+    let columns = ["Brick", "Share: A above, B below", "#A, %", "#B, %", &a, &b, &apart];
+    let caption = format!("Bricks of {}, side by side, by medians", called(&test.name));
+    let mut table = Table::of_class("bricks", &caption, &columns);
+    let mut add = |name: &str, class: &str, of: [Option<(f64, From)>; 2]| {
+        let share = |side: usize| match &of[side] {
+            Some((ns, at)) => percent(ns / walls[side], div(at.clone(), from("/whole", side))),
+            None => absent("absent"),
+        };
+        let time = |side: usize| match &of[side] {
+            Some((ns, at)) => unit.show(*ns, at.clone()),
+            None => absent("absent"),
+        };
+        let apart = match &of {
+            [Some((a, at_a)), Some((b, at_b))] => {
+                unit.signed(b - a, sub(at_b.clone(), at_a.clone()))
+            }
+            _ => absent("-"),
+        };
+        let pair = |side: usize, colour: &str| match &of[side] {
+            Some((ns, _)) if class != "wall" => bar(ns / walls[side], colour),
+            _ => String::new(),
+        };
+        // Decoration: the numbers are next to it.
+        let pair = pair(0, "c-side-a") + &pair(1, "c-side-b");
+        let cells = [name, &pair, &share(0), &share(1), &time(0), &time(1), &apart];
+        table.row_of(class, &cells);
+    };
+    let figure = |n: usize, change: &Change, side: usize| {
+        let ns = [change.a_ns, change.b_ns][side]?;
+        Some((ns, from(&format!("/bricks/{n}"), side)))
+    };
+    for (n, change) in test.bricks.iter().enumerate().take(MOST_ROWS) {
+        add(&said(&change.name), "", [figure(n, change, 0), figure(n, change, 1)]);
+    }
+    let rest = [0, 1].map(|side| {
+        let all = test.bricks.iter().enumerate().take(MOST_ROWS);
+        let (times, froms): (Vec<f64>, Vec<From>) =
+            all.filter_map(|(n, change)| figure(n, change, side)).unzip();
+        let ns = walls[side] - times.iter().sum::<f64>();
+        let is_much = ns.abs() > LEAST_REST * walls[side] && !froms.is_empty();
+        is_much.then(|| (ns, sub(from("/whole", side), super::figure::sum(froms))))
+    });
+    if rest.iter().any(Option::is_some) {
+        add("further ones, and what medians don’t add up to", "unattributed", rest);
+    }
+    add("the whole", "wall", [0, 1].map(|side| Some((walls[side], from("/whole", side)))));
+    Some(table.end())
 }
 
 fn tokens(a: &Profile, b: &Profile) -> String {

@@ -242,7 +242,7 @@ pub fn of_two(
         lead: "What became slower or faster from A to B, by more than noise.",
         html: comparison::verdicts(comparison),
     }];
-    sections.extend(comparison::side_by_side(runs));
+    sections.extend(comparison::side_by_side(runs, comparison));
     let head = comparison::head(names, comparison);
     page::page("Two runs compared", &head, &sections, &Diagrams::default())
 }

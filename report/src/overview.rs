@@ -130,8 +130,8 @@ const LEFT_OUT: &str = "figures on this page are without the passes that were le
                                    profile.json";
 
 /// What the figures of this page are where the headline goes by something else.
-const OF_SUMS: &str = "figures on this page are sums of all passes; the headline goes by what is typical, and \
-                                  so does `brickscope show --as roofline`";
+const OF_SUMS: &str = "layers, kernels and flames on this page are sums of all passes; the headline, tables of bricks \
+                                  and rooflines go by what is typical, as on other screens";
 
 /// Whether the sums of a phase, which are shown, are not what the headline goes by.
 fn goes_by_sums(profile: &Profile, phase: Phase) -> bool {
@@ -267,8 +267,11 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
     }
     // Of one phase: the other is in the tables of bricks.
     let first = Phase::SHOWN.into_iter().find_map(|phase| profile.phase(phase));
-    if let Some(total) = first {
-        let of = |field: &str| source.of_phase(total.phase, field);
+    let judged = first.and_then(|total| source.judged(total.phase));
+    let by = judged.as_ref().zip(first).map(|(judged, of)| source.by(judged, of.phase));
+    let by = by.as_ref().unwrap_or(&source);
+    if let Some(total) = first.and_then(|total| by.profile.phase(total.phase)) {
+        let of = |field: &str| by.of_phase(total.phase, field);
         let share = total.unattributed_ns as f64 / total.wall_ns as f64;
         cards.push((
             format!("Unattributed{on_host}"),
@@ -410,6 +413,11 @@ fn bound(all: &Profile, phase: Phase) -> Option<Bound> {
         _ => (verdict.limit(), verdict.says()),
     };
     let how = match view::disturber(all, phase) {
+        // What limits the rest doesn't limit the phase.
+        Some(why) if view::waits_most(all, phase) => {
+            let how = format!("{why}; without the waits {says}");
+            return Some(Bound { by: "waits for CPUs".to_owned(), how });
+        }
         Some(why) => format!("{says}; {why}"),
         None => says,
     };
@@ -433,7 +441,14 @@ fn left_out(
             (0..profile.phases.len()).map(|n| source.at(&format!("/phases/{n}/disturbed")));
         let card = count(disturbed, super::figure::sum(places.collect()));
         let name = "Disturbed passes".to_owned();
-        return Some((name, card, "in the figures; the warnings say why".into()));
+        let of_phases = profile.phases.iter().enumerate().filter(|(_, of)| of.disturbed > 0);
+        let each = of_phases.map(|(nth, of)| {
+            let at = |field: &str| source.at(&format!("/phases/{nth}/{field}"));
+            let all = counted(of.passes, "pass", at("passes"));
+            format!("{} of {all} of {}", count(of.disturbed, at("disturbed")), of.phase)
+        });
+        let each: Vec<String> = each.collect();
+        return Some((name, card, format!("{}; the warnings say why", each.join(", "))));
     }
     let is_known = profile.phases.iter().all(|total| total.unwatched == Some(0))
         && Typical::all(all).iter().all(|of| of.basis == Basis::Passes && of.stalls.is_empty());

@@ -28,11 +28,14 @@ pub(super) fn section(source: &Source<'_>) -> String {
     let mut html = String::new();
     let mut why = None;
     for phase in phases {
-        match Roofline::of_sums(profile, phase) {
+        let judged = source.judged(phase);
+        let by = judged.as_ref().map(|judged| source.by(judged, phase));
+        let by = by.as_ref().unwrap_or(source);
+        match Roofline::of_sums(by.profile, phase) {
             Ok(roofline) => {
                 let title = format!("<h3>{}</h3>\n", heading(Some(phase)));
-                let plot = diagram(&roofline, profile);
-                html.push_str(&part(&(title + &plot + &table(source, &roofline))));
+                let plot = diagram(&roofline, by.profile);
+                html.push_str(&part(&(title + &plot + &table(by, &roofline))));
             }
             // Both phases lack the same.
             Err(absent) if why.as_ref() == Some(&absent.reason) => {}

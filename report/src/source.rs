@@ -1,5 +1,6 @@
 //! The source of a table's times: the host, or a stream of a device.
 
+use brickscope_analysis::typical;
 use brickscope_profile::{Phase, Profile, Total};
 use serde_json::{Map, Value, json};
 
@@ -16,6 +17,8 @@ pub(super) struct Source<'p> {
     pub(super) is_device: bool,
     /// The run and the device, if it is one of its streams in tables of passes.
     pub(super) device: Option<(&'p Profile, usize)>,
+    /// The phase that `profile` is what it is judged by, instead of what is in the file.
+    pub(super) judged: Option<Phase>,
 }
 
 /// The most streams with their own tables.
@@ -30,12 +33,37 @@ impl<'p> Source<'p> {
             profile,
             is_device: false,
             device: None,
+            judged: None,
+        }
+    }
+
+    /// What a phase is judged by on each screen, where that isn't what is in the file.
+    pub(super) fn judged(&self, phase: Phase) -> Option<Profile> {
+        let judged = typical::judged(self.profile, phase);
+        let (other, own) = (judged.phase(phase)?, self.profile.phase(phase)?);
+        // On a device other passes were timed by brick, which is no other time of the same passes.
+        let is_other = other != own && other.wall_ns > 0 && other.passes == own.passes;
+        (is_other && !self.is_device).then(|| judged.into_owned())
+    }
+
+    /// This source with the times that a phase is judged by.
+    pub(super) fn by<'j>(&self, judged: &'j Profile, phase: Phase) -> Source<'j> {
+        Source {
+            title: None,
+            base: self.base.clone(),
+            profile: judged,
+            is_device: false,
+            device: None,
+            judged: Some(phase),
         }
     }
 
     /// A place below this source.
     pub(super) fn at(&self, rest: &str) -> From {
-        at(format!("{}{rest}", self.base))
+        match self.judged {
+            Some(phase) => json!(["judged", self.base, phase.name(), rest]),
+            None => at(format!("{}{rest}", self.base)),
+        }
     }
 
     /// A field of one of the `totals`.
@@ -80,6 +108,7 @@ pub(super) fn each(profile: &Profile, run: &str, mut with: impl FnMut(&Source<'_
             profile: &on_stream,
             is_device: true,
             device: Some((profile, device)),
+            judged: None,
         });
     }
     with(&Source::host(profile, run));

@@ -264,6 +264,7 @@ fn pass(
                 profile,
                 is_device: true,
                 device: None,
+                judged: None,
             };
             let track = Track { title: format!("{}, {}", of.name, what.name), spans };
             tracks.push(drawn(&source, &track, pass, names));

@@ -378,6 +378,23 @@ fn a_slower_brick_as_text_markdown_and_for_bencher() {
 }
 
 #[test]
+fn what_medians_of_bricks_do_not_add_up_to_has_a_row() {
+    let [mut a, mut b] = made_sides(12, 1.0, 0.01);
+    let plain = text(&compared(&[a.clone(), b.clone()]));
+    assert!(!plain.contains("(not in rows above)"), "{plain}");
+    let processes = a.processes.iter_mut().chain(&mut b.processes);
+    for test in processes.flat_map(|process| &mut process.tests) {
+        // Each sample has another brick disturbed, which no brick's median shows.
+        for (nth, wall_ns) in test.wall_ns.iter_mut().enumerate() {
+            test.bricks[nth].ns[nth] += 50_000_000;
+            *wall_ns += 50_000_000;
+        }
+    }
+    let text = text(&compared(&[a, b]));
+    assert_eq!(text.matches("\n(not in rows above)").count(), 4, "two rows and why: {text}");
+}
+
+#[test]
 fn what_only_one_side_has_is_absent_on_the_other() {
     let [a, mut b] = made_sides(12, 1.0, 0.01);
     for test in b.processes.iter_mut().flat_map(|process| &mut process.tests) {

@@ -212,19 +212,19 @@ fn a_planted_cause_is_what_the_screen_says_to_do_something_about() {
         (
             "own threads",
             own_threads,
-            "threads shared a CPU: ",
+            "(memory); cause: threads shared a CPU",
             "give each thread a CPU (`--pin`), or run fewer threads",
         ),
         (
             "own threads of llama.cpp",
             of_llama_cpp,
-            "threads shared a CPU: ",
+            "(memory); cause: threads shared a CPU",
             "give each thread a CPU (`--cpu-mask`, `--cpu-strict 1`), or run fewer threads (`-t 1`)",
         ),
         (
             "more threads than CPUs",
             too_many,
-            "threads shared a CPU: ",
+            "(memory); cause: threads shared a CPU",
             "2 threads run on 1 CPU: allow",
         ),
         (

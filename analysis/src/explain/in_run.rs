@@ -557,7 +557,8 @@ fn of_phase(profile: &Profile, phase: Phase) -> Vec<Section> {
             Basis::Spans => "by median spans",
             Basis::Sums => "on average",
         };
-        text.push_str(&format!("; {basis} {} each{interval}", time(typical.wall.ns)));
+        let ns = typical::median_pass_ns(profile, phase).unwrap_or(typical.wall.ns);
+        text.push_str(&format!("; {basis} {} each{interval}", time(ns)));
     }
     let of_benchmark = rate::repeated(profile, phase).zip(rate::of_profile(profile, phase));
     let rate = Rate::of(profile, phase).map(|rate| digits(rate.tokens_per_second));

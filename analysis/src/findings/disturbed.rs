@@ -1,12 +1,12 @@
 //! Passes in which threads of the run waited for a CPU, and who had it.
 
 use brickscope_profile::text::count;
-use brickscope_profile::{Change, Disturber, PassTime, Phase, PhaseTotal};
+use brickscope_profile::{Change, Disturber, PassTime, Phase, PhaseTotal, Profile};
 
 use super::facts::{Facts, PhaseFacts};
 use super::{Finding, FindingKind, Findings, Gain};
 use crate::passes::did;
-use crate::typical::{Basis, Typical, passes_text};
+use crate::typical::{Basis, Typical, median_pass_ns, passes_text};
 use crate::words::{fraction, time};
 
 /// Then disturbances are what to do something about.
@@ -23,6 +23,35 @@ pub(crate) fn cause(typical: &Typical, total: &PhaseTotal) -> Option<(Disturber,
         return None;
     }
     typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n).map(|(by, n)| (*by, *n))
+}
+
+/// What passes lost to waits that medians of spans don't show.
+pub(crate) struct Waited {
+    /// Who had the CPU.
+    pub(crate) by: Disturber,
+    /// The mean pass, and what its bricks take by their median spans.
+    pub(crate) mean_ns: f64,
+    pub(crate) median_ns: f64,
+}
+
+/// Then a figure of what remains says little of what a user waits for.
+const MUCH_LOST: f64 = 0.25;
+
+impl Waited {
+    /// `None` if most passes were clean, or a pass takes about what its median spans do.
+    pub(crate) fn of(profile: &Profile, phase: Phase) -> Option<Self> {
+        let total = profile.phase(phase)?;
+        let typical = Typical::of(profile, phase).filter(|of| of.basis == Basis::Spans)?;
+        let (by, _) = cause(&typical, total)?;
+        let mean_ns = total.wall_ns as f64 / total.passes as f64;
+        let median_ns = median_pass_ns(profile, phase)?;
+        (median_ns < (1.0 - MUCH_LOST) * mean_ns).then_some(Self { by, mean_ns, median_ns })
+    }
+
+    /// `a pass takes 18.5 ms, 4.49 ms by median spans`
+    pub(crate) fn says(&self) -> String {
+        format!("a pass takes {}, {} by median spans", time(self.mean_ns), time(self.median_ns))
+    }
 }
 
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
@@ -220,7 +249,7 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
                 format!(
                     "a pass takes {}, by the medians of its bricks {}",
                     time(of.mean_ns),
-                    time(typical.wall.ns)
+                    time(of.pass_ns)
                 ),
                 "/spans",
             );

@@ -331,10 +331,17 @@ impl Findings {
             };
             finding.tried = profile.trials.iter().rfind(is_of_it).cloned();
         }
+        // Nothing is known of a phase whose few passes were disturbed before that is mended.
+        let is_noise = |finding: &Finding| {
+            let of_phase = facts.phases.iter().find(|of| Some(of.phase) == finding.phase);
+            of_phase.is_some_and(|of| of.typical.basis == Basis::Spans && of.total.passes < FEW)
+        };
         findings.found.sort_by(|a, b| {
             let by_kind = a.is_refuted().cmp(&b.is_refuted()).then(a.kind.cmp(&b.kind));
-            by_kind.then(of_run(b).total_cmp(&of_run(a)))
+            let by_noise = by_kind.then(is_noise(a).cmp(&is_noise(b)));
+            by_noise.then(of_run(b).total_cmp(&of_run(a)))
         });
+        name_phases(&facts, &mut findings.found);
         findings
     }
 
@@ -346,6 +353,22 @@ impl Findings {
 
     fn unknown(&mut self, rule: &'static str, why: impl Into<String>) {
         self.unknown.push(Unknown { rule, why: why.into() });
+    }
+}
+
+/// With fewer passes of a phase, all of them disturbed, what is found in it may be chance.
+const FEW: u64 = 5;
+
+/// Says in each finding which phase it is about, if that isn't decode, of which most are, nor the only one.
+fn name_phases(facts: &Facts<'_>, found: &mut [Finding]) {
+    if facts.phases.len() < 2 {
+        return;
+    }
+    for finding in found {
+        let Some(phase) = finding.phase.filter(|&phase| phase != Phase::Decode) else { continue };
+        if !finding.what.contains(phase.name()) {
+            finding.what = format!("in {phase}, {}", finding.what);
+        }
     }
 }
 

@@ -18,13 +18,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use brickscope_profile::stats::{median_ns, student};
 use brickscope_profile::text::{count, percent, printable};
 use brickscope_profile::{
-    BrickStats, Disturbance, Disturber, Grain, NameKind, Pass, Phase, Profile, Source, Total,
+    BrickStats, Disturbance, Disturber, Grain, NameKind, Pass, Phase, PhaseTotal, Profile, Source,
+    Total,
 };
 use serde::Serialize;
 
 use self::groups::{Group, OfBrick, grouped};
 pub use self::one_pass::OnePass;
 use crate::passes::{is_of_device, with_bricks};
+use crate::words::time;
 
 /// A span is a stall if it took this many times the median of its brick, …
 pub const STALL: u64 = 8;
@@ -592,6 +594,32 @@ pub fn judged(profile: &Profile, phase: Phase) -> Cow<'_, Profile> {
     Cow::Owned(judged)
 }
 
+/// Whether what [`judged`] says of a phase is by the median span of each brick, since nearly all passes were disturbed.
+#[must_use]
+pub fn is_of_medians(profile: &Profile, phase: Phase) -> bool {
+    Typical::of(profile, phase).is_some_and(|typical| typical.basis == Basis::Spans)
+}
+
+/// What a pass takes by that, in nanoseconds. `None` if [`judged`] is by the passes themselves.
+#[must_use]
+pub fn median_pass_ns(profile: &Profile, phase: Phase) -> Option<f64> {
+    if !is_of_medians(profile, phase) {
+        return None;
+    }
+    let judged = judged(profile, phase);
+    let total = judged.phase(phase).filter(|total| total.passes > 0)?;
+    Some(total.wall_ns as f64 / total.passes as f64)
+}
+
+/// What the sums of a phase are on each screen where it is [`judged`] by others than were measured: `by median spans: 4.49 ms
+/// of the 18.5 ms that a pass took`.
+#[must_use]
+pub fn basis_in_words(is_of_medians: bool, judged: &PhaseTotal, measured: &PhaseTotal) -> String {
+    let each = |total: &PhaseTotal| time(total.wall_ns as f64 / total.passes.max(1) as f64);
+    let how = if is_of_medians { "by median spans" } else { "without stalls" };
+    format!("{how}: {} of the {} that a pass took", each(judged), each(measured))
+}
+
 /// A device's profile with the passes of a phase in which bricks were timed. Others have no bricks, but layers, or the
 /// whole pass: that is no gap.
 fn finely_timed(profile: &Profile, phase: Phase) -> Cow<'_, Profile> {
@@ -663,8 +691,8 @@ pub fn notes(profile: &Profile) -> Vec<String> {
                 milliseconds(*wall_ns)
             )),
             Basis::Spans => notes.push(format!(
-                "disturbed: {passes} {of}; {causes}. They are in the tables. What limits {phase} is \
-                 judged by the median span of each brick, which interrupted spans don't move"
+                "disturbed: {passes} {of}; {causes}. Too few others remain to leave them out, so bricks \
+                 of {phase} are by their median spans, which interrupted ones don't move"
             )),
             Basis::Sums if total.disturbed > 0 => {
                 let since = if profile.imported.is_some() {

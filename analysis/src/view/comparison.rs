@@ -298,6 +298,11 @@ pub fn comparison(comparison: &Comparison) -> String {
         for part in &test.bricks {
             row(&mut out, &part.name, part);
         }
+        if let Some([a, b]) = beyond(test) {
+            let of_b = if bare { format!(" {:>8}", duration(b)) } else { String::new() };
+            let share = format!("{:.0}%", 100.0 * a / test.whole.a_ns.unwrap_or(a).max(1.0));
+            let _ = writeln!(out, "{BEYOND:20} {:>8} {share:>5}{of_b}", duration(a));
+        }
         for line in test_notes(test) {
             for line in wrap(&line, 80) {
                 let _ = writeln!(out, "{line}");
@@ -312,6 +317,23 @@ pub fn comparison(comparison: &Comparison) -> String {
         let _ = writeln!(out, "{line}");
     }
     screened_lines(out)
+}
+
+/// The row of what the rows of bricks don't add up to.
+const BEYOND: &str = "(not in rows above)";
+
+/// What a test takes beyond its bricks, on both sides, if that is more than what smaller ones take: medians of bricks don't
+/// add up to the median of passes where each pass had another brick disturbed.
+fn beyond(test: &TestChange) -> Option<[f64; 2]> {
+    const LEAST: f64 = 0.05;
+    let wholes = [test.whole.a_ns?, test.whole.b_ns?];
+    let sum = |of: fn(&Change) -> Option<f64>| test.bricks.iter().filter_map(of).sum::<f64>();
+    let beyond = [wholes[0] - sum(|row| row.a_ns), wholes[1] - sum(|row| row.b_ns)];
+    let small: f64 = test.small.iter().map(|(_, share)| share).sum();
+    let is_much = beyond.iter().zip(wholes).any(|(ns, whole)| *ns > (LEAST + small) * whole);
+    let is_alike = test.only_in_a.is_empty() && test.only_in_b.is_empty();
+    let is_told = is_much && is_alike && !test.bricks.is_empty();
+    is_told.then(|| beyond.map(|ns| ns.max(0.0)))
 }
 
 /// Writes a row of a table.
@@ -439,6 +461,11 @@ fn notes(comparison: &Comparison) -> Vec<String> {
 
 fn test_notes(test: &TestChange) -> Vec<String> {
     let mut notes = Vec::new();
+    if beyond(test).is_some() {
+        notes.push(format!(
+            "{BEYOND}: rows are medians, and those of bricks don't add up to that of the passes"
+        ));
+    }
     if !test.small.is_empty() {
         let names: Vec<String> = test
             .small

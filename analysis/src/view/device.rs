@@ -510,7 +510,7 @@ fn stream_tables(
             milliseconds(total.wall_ns)
         );
         let rests = rests(&stream.grains, phase, total.unattributed_ns, total.passes);
-        tables(on, Some(phase), &rests, limits, text);
+        tables(on, Some(phase), &rests, None, limits, text);
         if coarse(&stream.grains, total, text) {
             layers(stream, phase, total.wall_ns, text);
         }
@@ -520,7 +520,7 @@ fn stream_tables(
     if stream.totals.iter().any(is_outside) {
         let outside = if stream.phases.is_empty() { "" } else { ", outside of passes" };
         let _ = write!(text, "\nOn the device{which}{outside}\n");
-        tables(on, None, &[], limits, text);
+        tables(on, None, &[], None, limits, text);
     }
 }
 

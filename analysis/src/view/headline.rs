@@ -3,7 +3,8 @@
 use brickscope_profile::text::{brief, percent, printable, printable_text, screened_lines};
 use brickscope_profile::{Phase, Profile};
 
-use crate::passes::is_of_device;
+use crate::findings::disturbed::Waited;
+use crate::passes::{did, is_of_device};
 use crate::roofline::{Reach, Roofline};
 use crate::text::wrap;
 use crate::typical::{self, Basis, Typical};
@@ -119,6 +120,7 @@ fn judgement(profile: &Profile) -> String {
         );
     }
     let typical = Typical::of(all_passes, total.phase);
+    let waited = Waited::of(all_passes, total.phase);
     let disturbed = typical.as_ref().filter(|typical| typical.basis == Basis::Spans);
     let disturbed = disturbed.map(|typical| {
         let (out, all) = (typical.left_out.passes, typical.passes);
@@ -127,8 +129,14 @@ fn judgement(profile: &Profile) -> String {
     let name = match typical {
         // Then sums say as much about other processes as about the model, and medians of spans don't.
         Some(Typical { basis: Basis::Spans, left_out, passes, .. }) => {
+            let how = match &waited {
+                Some(waited) => {
+                    format!("{} ({}). Without the waits", waited.says(), did(waited.by))
+                }
+                None => "by the median span of each brick".to_owned(),
+            };
             format!(
-                "{} of {passes} passes were disturbed; by the median span of each brick, {}",
+                "{} of {passes} passes were disturbed; {how}, {}",
                 left_out.passes,
                 name.to_lowercase()
             )
@@ -149,8 +157,9 @@ fn judgement(profile: &Profile) -> String {
     };
     if let Some(disturbed) = disturbed.filter(|_| verdict.reach == Reach::Unsettled) {
         let phase = total.phase;
+        let lost = waited.map_or(String::new(), |waited| format!(": {}", waited.says()));
         return format!(
-            "{disturbed}, so what limits {phase} has no verdict; by median spans, {top}."
+            "{disturbed}{lost}, so what limits {phase} has no verdict; by median spans, {top}."
         );
     }
     let cause = match (verdict.reach, &verdict.pace) {

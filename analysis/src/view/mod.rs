@@ -78,6 +78,7 @@ pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
 pub use self::summary::{
     Piece, Size, Summary, Tone, disturbed_by, disturber, next_step, phase_limit, summary,
+    waits_most,
 };
 pub use self::trials::{trials, tried};
 pub use self::versus::{Circumstances, versus, versus_command, versus_json, versus_markdown};

@@ -4,9 +4,7 @@ use std::fmt::Write;
 
 use brickscope_profile::graph::path_table;
 use brickscope_profile::keep::Fired;
-use brickscope_profile::text::{
-    MOST_ROWS, brief, count, percent, printable, printable_text, screened_lines,
-};
+use brickscope_profile::text::{MOST_ROWS, count, printable, printable_text, screened_lines};
 use brickscope_profile::{
     Absent, Durations, Kept, Percentiles, Phase, PhaseTotal, Profile, Profiled, SlowTokens,
     SyncMode, TreeOptions, WeightGroup,
@@ -14,10 +12,10 @@ use brickscope_profile::{
 
 use crate::passes::is_of_device;
 use crate::rate;
-use crate::typical::{self, Basis, OnePass, Typical};
+use crate::typical::{self, OnePass};
 use crate::view::between::beside;
 use crate::view::layout::{labelled, milliseconds, wrapped};
-use crate::view::tables::{Limits, PATH_ROWS, tables};
+use crate::view::tables::{Limits, PATH_ROWS, Rest, tables};
 use crate::view::{
     batches, between, device, experts, findings, headline, imported, machine, ranks, roofline,
     shares, tiles, waits,
@@ -160,9 +158,8 @@ fn within(profile: &Profile, limits: &Limits) -> String {
         };
         // Tests that were timed as a whole have rows of their own.
         if all.imported.as_ref().is_none_or(|of| of.tests.is_empty()) {
-            tables(profile, Some(phase.phase), &rests, limits, &mut text);
+            tables_of(all, profile, phase, &rests, limits, &mut text);
             device::coarse(&profile.grains, phase, &mut text);
-            judged_beside(all, phase.phase, &mut text);
         }
         left_out(all, phase, &mut text);
         batches::in_report(all, phase.phase, &mut text);
@@ -182,7 +179,7 @@ fn within(profile: &Profile, limits: &Limits) -> String {
         } else if profile.imported.is_some() {
             text.push('\n');
         }
-        tables(profile, None, &[], limits, &mut text);
+        tables(profile, None, &[], None, limits, &mut text);
     }
     shares::in_report(profile, &mut text);
     waits::in_report(profile, &mut text);
@@ -234,43 +231,27 @@ fn within(profile: &Profile, limits: &Limits) -> String {
     screened_lines(text)
 }
 
-/// What the first screen says of a phase where the table above it doesn't: most passes were disturbed, and are in the
-/// table, or stalls are.
-fn judged_beside(all: &Profile, phase: Phase, text: &mut String) {
-    const ROWS: usize = 8;
-    let (judged, shown) = (typical::judged(all, phase), typical::shown(all));
-    let (Some(total), Some(of_table)) = (judged.phase(phase), shown.phase(phase)) else { return };
-    if is_of_device(all) || total == of_table || total.wall_ns == 0 {
+/// The tables of a phase, by what it is judged by on each screen. Where that isn't what was measured, a line says what it is,
+/// and rows how it adds up to the wall.
+fn tables_of(
+    all: &Profile,
+    shown: &Profile,
+    total: &PhaseTotal,
+    rests: &[Rest<'_>],
+    limits: &Limits,
+    text: &mut String,
+) {
+    let phase = total.phase;
+    let judged = typical::judged(all, phase);
+    let other = judged.phase(phase).filter(|of| *of != total && of.wall_ns > 0);
+    let Some(other) = other.filter(|_| !is_of_device(all)) else {
+        tables(shown, Some(phase), rests, None, limits, text);
         return;
-    }
-    let is_of_spans = Typical::of(all, phase).is_some_and(|of| of.basis == Basis::Spans);
-    let how = match is_of_spans {
-        true => "by the median span of each brick",
-        false => "with stalls as their brick's median",
     };
-    let part = |ns: u64| percent(ns as f64, total.wall_ns as f64);
-    let of_all = match of_table.passes {
-        1 => "the only pass".to_owned(),
-        n => format!("all {}", typical::passes_text(n)),
-    };
-    let bricks = judged.bricks(Some(phase));
-    let mut parts: Vec<String> = bricks
-        .iter()
-        .take(ROWS)
-        .map(|brick| format!("{} {}", brief(&brick.stats.name), part(brick.stats.exclusive_ns)))
-        .collect();
-    if bricks.len() > ROWS {
-        parts.push(format!("{} more", bricks.len() - ROWS));
-    }
-    parts.push(format!("unattributed {}", part(total.unattributed_ns)));
-    text.push('\n');
-    wrapped(
-        &format!(
-            "Shares above are of {of_all}. The first screen and the roofline go {how}: {}",
-            parts.join(", ")
-        ),
-        text,
-    );
+    let basis = typical::basis_in_words(typical::is_of_medians(all, phase), other, total);
+    let rests = [("unattributed", other.unattributed_ns, other.passes)];
+    wrapped(&format!("Bricks {basis}"), text);
+    tables(&judged, Some(phase), &rests, Some(total.wall_ns), limits, text);
 }
 
 /// The tests of a benchmark that the profile has no repetition of.

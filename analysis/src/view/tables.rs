@@ -45,11 +45,12 @@ pub(super) const PATH_ROWS: usize = 12;
 /// Unattributed wall time: its name, nanoseconds, and the number of passes it comes from.
 pub(super) type Rest<'n> = (&'n str, u64, u64);
 
-/// The tables of bricks and categories of one phase.
+/// The tables of bricks and categories of one phase. `wall_ns` is what its passes took, if `profile` has other times.
 pub(super) fn tables(
     profile: &Profile,
     phase: Option<Phase>,
     rests: &[Rest<'_>],
+    wall_ns: Option<u64>,
     limits: &Limits,
     text: &mut String,
 ) {
@@ -130,7 +131,8 @@ pub(super) fn tables(
         ));
     }
     if let Some(total) = total {
-        let wall = ("wall", total.wall_ns, total.passes);
+        let sum = if wall_ns.is_some() { "sum" } else { "wall" };
+        let wall = (sum, total.wall_ns, total.passes);
         for (name, nanos, passes) in rests.iter().copied().chain([wall]) {
             text.push_str(&row(
                 name,
@@ -140,6 +142,13 @@ pub(super) fn tables(
                 &percent(nanos as f64, whole),
                 ["", ""],
             ));
+        }
+    }
+    if let (Some(total), Some(wall_ns)) = (total, wall_ns) {
+        let beyond_ns = wall_ns.saturating_sub(total.wall_ns);
+        for (name, nanos) in [("beyond the sum", beyond_ns), ("wall", wall_ns)] {
+            let (avg, own) = (micros(nanos as f64 / total.passes as f64), micros(nanos as f64));
+            text.push_str(&row(name, &avg, [&*own, ""], &total.passes.to_string(), "", ["", ""]));
         }
     }
     if is_nested {

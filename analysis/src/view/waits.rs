@@ -55,11 +55,19 @@ fn who_for_which(of: &CpuWait) -> String {
     format!("thread {} waited for {cpu}", of.thread)
 }
 
-fn whose(of: &CpuWait) -> &'static str {
-    if of.own_ns > of.waited_ns / 2 {
-        "other threads of this process had it"
+/// Who had the CPU: both, where both had it for long.
+fn whose(of: &CpuWait) -> String {
+    const LITTLE: f64 = 0.1;
+    let own = of.own_ns as f64 / of.waited_ns.max(1) as f64;
+    if own < LITTLE {
+        "other programs had it".to_owned()
+    } else if own > 1.0 - LITTLE {
+        "other threads of this process had it".to_owned()
     } else {
-        "other programs had it"
+        format!(
+            "other threads of this process had it for {:.0} % of that, other programs for the rest",
+            100.0 * own
+        )
     }
 }
 
@@ -85,6 +93,19 @@ mod tests {
         add(4312, Phase::Decode, Some(1), 478_000, 1_000);
         add(4311, Phase::Prefill, None, 30_000, 30_000);
         profile
+    }
+
+    #[test]
+    fn both_who_had_the_cpu_are_named() {
+        let mut profile = profile();
+        profile.cpu_waits[1].own_ns = 286_800;
+        assert_eq!(
+            in_summary(&profile, Phase::Decode).as_deref(),
+            Some(
+                "thread 4312 waited for CPU 1 for 48 % of decode: other threads of this process had it for 60 % \
+                 of that, other programs for the rest"
+            )
+        );
     }
 
     #[test]

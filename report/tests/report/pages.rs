@@ -130,6 +130,38 @@ fn layers_and_flames_are_of_the_passes_that_tables_are_of() {
 }
 
 #[test]
+fn tables_of_a_run_whose_passes_were_all_disturbed_are_of_what_the_headline_says() {
+    use brickscope_analysis::typical;
+    let mut profile = sample("moe");
+    for pass in profile.passes.iter_mut().filter(|pass| pass.phase == Phase::Decode) {
+        pass.disturbance = Some(brickscope::Disturbance {
+            passes: 1,
+            wall_ns: pass.wall_ns,
+            longest_wait_ns: Some(pass.wall_ns / 2),
+            run_queue_wait_ns: Some(pass.wall_ns / 2),
+            own_wait_ns: Some(0),
+            ..brickscope::Disturbance::default()
+        });
+    }
+    for total in profile.phases.iter_mut().filter(|total| total.phase == Phase::Decode) {
+        total.disturbed = 60;
+    }
+    let (page, _) = traced(&profile);
+    let judged = typical::judged(&profile, Phase::Decode);
+    let (of, all) = (judged.phase(Phase::Decode), profile.phase(Phase::Decode));
+    let (of, all) = (of.expect("passes"), all.expect("passes"));
+    assert!(of.wall_ns < all.wall_ns);
+    let said = typical::basis_in_words(true, of, all);
+    assert!(section(&page, "bricks").contains(&said), "{said}");
+    for id in ["bricks", "roofline"] {
+        assert!(html_of(&page, id).contains("\"judged\""), "{id}");
+    }
+    let cards = cards(&page);
+    let disturbed = cards.iter().find(|[name, ..]| name == "Disturbed passes").expect("a card");
+    assert!(disturbed[2].starts_with("60 of 60 passes of decode"), "{disturbed:?}");
+}
+
+#[test]
 fn every_number_of_a_page_is_in_the_file() {
     let (page, numbers) = traced(&sample("moe"));
     assert!(numbers > 700, "{numbers}");

@@ -7,7 +7,7 @@ use brickscope::{ExecutionGraph, Phase, Profile};
 use brickscope_analysis::compare::{RanksChange, RanksOfRun};
 use brickscope_analysis::findings::Findings;
 use brickscope_analysis::rate;
-use brickscope_analysis::typical::{Basis, Typical};
+use brickscope_analysis::typical::{self, Basis, Typical};
 use brickscope_analysis::view::{self, PathSummary, path_summary};
 use serde_json::{Map, Value, json};
 
@@ -228,6 +228,14 @@ impl<'f> Files<'f> {
         told.extend(profile.not_finite.as_ref().map(ToString::to_string));
         told.extend(brickscope_analysis::typical::notes(profile));
         told.push(left_out(profile));
+        for phase in Phase::SHOWN {
+            let judged = typical::judged(profile, phase);
+            let shown = typical::shown(profile);
+            if let (Some(of), Some(all)) = (judged.phase(phase), shown.phase(phase)) {
+                let is_of_medians = typical::is_of_medians(profile, phase);
+                told.push(typical::basis_in_words(is_of_medians, of, all));
+            }
+        }
         told.extend(view::requests_in_words(profile));
         told.extend(view::busy_in_words(profile).into_iter().flatten());
         let overlapped = Phase::SHOWN.map(|phase| rate::Overlapped::of(profile, phase));
@@ -268,6 +276,8 @@ impl<'f> Files<'f> {
                     // That there is no verdict stands above it.
                     for says in [says.replace(": no verdict", ""), says] {
                         told.extend(disturber.map(|why| format!("{says}; {why}")));
+                        let beside = |why| format!("{why}; without the waits {says}");
+                        told.extend(disturber.map(beside));
                         told.push(says);
                     }
                 }
@@ -352,7 +362,7 @@ impl<'f> Files<'f> {
             "rows" => self.rows(&text(0), &text(1), rest[2].as_object().expect("a filter")),
             "flame" => self.flame(&text(0), &text(1), rest[2].as_array().expect("a path")),
             "passes" => self.passes(&text(0), rest[1].as_object().expect("a filter")),
-            "path" | "graph" | "ping-pong" => self.analysis(parts),
+            "path" | "graph" | "ping-pong" | "judged" => self.analysis(parts),
             "busy" => {
                 let (file, place) = self.file(&text(0));
                 let profile = Profile::from_json(&file.to_string(), "profile.json".as_ref());
@@ -542,6 +552,12 @@ impl<'f> Files<'f> {
                 summary(&graph, pass.wall_ns)
             }
             Some("graph") => summary(profile.graph.as_ref().expect("a graph"), 0),
+            Some("judged") => {
+                let mut phases = Phase::ALL.into_iter();
+                let phase = phases.find(|phase| Some(phase.name()) == what[2].as_str());
+                let judged = typical::judged(&profile, phase.expect("a phase"));
+                serde_json::from_str(&judged.to_json()).expect("JSON")
+            }
             _ => {
                 let graph = profile.graph.expect("a graph");
                 let found = &graph.ping_pong_findings()[what[2].as_u64().expect("which") as usize];

@@ -46,6 +46,9 @@ pub(super) fn lines(
     // On a device the other passes have no bricks.
     let stalls = match (passes_of(profile), passes_of(all)) {
         (fine, all) if fine < all => format!(" · {fine} of {all} passes were timed by brick"),
+        _ if less_ns > 0 && typical::is_of_medians(all, app.phase) => {
+            format!(" · by median spans, {:.1} ms less", less_ns as f64 / 1e6)
+        }
         _ if less_ns > 0 => format!(" · without stalls of {:.1} ms", less_ns as f64 / 1e6),
         _ => String::new(),
     };

@@ -1,5 +1,7 @@
 //! Prompts, and threads.
 
+use brickscope_profile::PhaseTotal;
+
 use super::*;
 
 /// A brick of a prompt: its milliseconds, GFLOPs, and megabytes of weights.
@@ -83,6 +85,22 @@ fn a_product_that_is_slower_than_another_of_its_format() {
     // Of formats that nobody knows, nothing is said.
     let findings = Findings::of(&run(512, &products, &[]));
     assert_eq!(of_rule(&findings, "slow-product"), None);
+}
+
+#[test]
+fn what_is_found_in_a_prompt_says_so_beside_decode() {
+    let products = [
+        (BrickId::GateProjection, 100, 36, 100),
+        (BrickId::UpProjection, 200, 36, 100),
+        (BrickId::DownProjection, 100, 36, 100),
+    ];
+    let mut profile = run(512, &products, &FORMATS);
+    // As long, so that the prompt is part of the run to speak of.
+    let decode = PhaseTotal { phase: Phase::Decode, ..profile.phases[0] };
+    profile.phases.push(decode);
+    let found = of_rule(&Findings::of(&profile), "slow-product").expect("it is slower");
+    let begin = "in prefill, UpProjection computes slower than Gate";
+    assert!(found.what.starts_with(begin), "{}", found.what);
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub(super) struct Main {
     pub(super) bricks: Vec<Brick>,
     /// Their shares are of this.
     pub(super) whole_ns: f64,
+    /// Whether its times are of median spans.
+    pub(super) is_of_medians: bool,
     /// Whether that is the time in which a device was busy, since that is less than half of all.
     pub(super) is_of_busy_time: bool,
     pub(super) unattributed_ns: Option<f64>,
@@ -71,6 +73,7 @@ impl Main {
             is_told: true,
             bricks: Vec::new(),
             whole_ns: 0.0,
+            is_of_medians: false,
             is_of_busy_time: false,
             unattributed_ns: None,
             rest: "unattributed",
@@ -106,6 +109,7 @@ impl Main {
             is_told: total.is_none(),
             bricks,
             whole_ns: total.map_or(attributed, |total| total.wall_ns as f64),
+            is_of_medians: phase.is_some_and(|phase| typical::is_of_medians(profile, phase)),
             is_of_busy_time: false,
             unattributed_ns: total.map(unattributed),
             rest: if is_of_device(profile) { "gaps" } else { "unattributed" },

@@ -4,7 +4,7 @@ use brickscope_profile::text::{printable_text, screened_lines};
 use brickscope_profile::{Disturber, Phase, Profile, Total};
 
 use super::lines::{Piece, Tone};
-use crate::findings::disturbed::cause;
+use crate::findings::disturbed::{Waited, cause};
 use crate::passes::did;
 use crate::roofline::{Reach, Roofline};
 use crate::typical::{self, Basis, Typical};
@@ -66,10 +66,15 @@ pub(super) fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
     };
     let typical = Typical::of(profile, phase);
     let is_of_spans = typical.is_some_and(|typical| typical.basis == Basis::Spans);
+    let is_near = matches!(verdict.reach, Reach::At | Reach::Near);
     match disturber(profile, phase) {
+        Some(_) if is_near && Waited::of(profile, phase).is_some() => {
+            (format!("without the waits: {}", verdict.says().replacen(": ", ", ", 1)), Tone::Plain)
+        }
         // What disturbs nearly all passes is what limits them.
         Some(by) if !matches!(verdict.reach, Reach::At | Reach::Above) => {
-            (format!("{by}: {}", verdict.part()), Tone::Bad)
+            let reached = format!("reached {} ({})", verdict.part(), verdict.limit());
+            (format!("{reached}; cause: {by}"), Tone::Bad)
         }
         _ if is_of_spans => (format!("{}, by median spans", verdict.says()), Tone::Plain),
         _ => (verdict.says(), tone),
@@ -82,6 +87,13 @@ pub(super) fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
 pub fn disturber(profile: &Profile, phase: Phase) -> Option<&'static str> {
     let typical = Typical::of(profile, phase).filter(|typical| typical.basis == Basis::Spans)?;
     cause(&typical, profile.phase(phase)?).map(|(by, _)| did(by))
+}
+
+/// Whether more than a quarter of a phase's time was waiting for CPUs, which medians of spans don't show. Then what they
+/// come to is not what limits it.
+#[must_use]
+pub fn waits_most(profile: &Profile, phase: Phase) -> bool {
+    Waited::of(profile, phase).is_some()
 }
 
 /// What somebody did who disturbed passes, in a few words: `threads shared a CPU`.

@@ -12,7 +12,7 @@ use brickscope_profile::text::{count, printable, printable_text};
 use brickscope_profile::{Phase, Profile};
 
 use self::bricks::Main;
-pub use self::limit::{disturbed_by, disturber, phase_limit};
+pub use self::limit::{disturbed_by, disturber, phase_limit, waits_most};
 pub use self::lines::{Piece, Summary, Tone};
 use self::next::next;
 pub use self::next::next_step;

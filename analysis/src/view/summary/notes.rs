@@ -7,7 +7,7 @@ use super::bricks::Main;
 use super::lines::{Piece, Tone};
 use crate::passes::did;
 use crate::roofline::{Bound, Reach, Roofline};
-use crate::typical::{Basis, Stall, Typical};
+use crate::typical::{Basis, Stall, Typical, median_pass_ns};
 use crate::view::report::MOST_DRIFT_PPM;
 use crate::view::{device, imported, waits};
 use crate::words::{digits, fraction, time};
@@ -127,14 +127,17 @@ fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
         _ => causes.join(", "),
     };
     if typical.basis == Basis::Spans {
+        let mean_ns = total.wall_ns as f64 / (all as f64).max(1.0);
+        let median_ns = median_pass_ns(profile, phase)?;
+        let basis = format!("by median spans ({} of {} a pass)", time(median_ns), time(mean_ns));
         let text = match (all, all.saturating_sub(out.passes)) {
-            (1, _) => format!("the {phase} pass was disturbed: {causes}"),
-            (_, 0) => format!("no {phase} pass is clean, so bricks are by median spans: {causes}"),
+            (1, _) => format!("the {phase} pass was disturbed, so bricks are {basis}: {causes}"),
+            (_, 0) => format!("no {phase} pass is clean, so bricks are {basis}: {causes}"),
             (_, n) => {
                 let clean = typical.clean.and_then(|clean| clean.tokens_per_second());
                 let rate = clean.map_or(String::new(), |rate| format!(" ({} tok/s)", digits(rate)));
                 format!(
-                    "only {n} of {all} {phase} passes are clean{rate}, so bricks are by median spans: {causes}"
+                    "only {n} of {all} {phase} passes are clean{rate}, so bricks are {basis}: {causes}"
                 )
             }
         };

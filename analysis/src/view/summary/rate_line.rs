@@ -10,6 +10,9 @@ use crate::text::wrap;
 use crate::typical;
 use crate::words::{digits, time};
 
+/// A mean that is further from the median than this part of it is another figure.
+const APART: f64 = 0.1;
+
 /// `Decode   291 tok/s ± 1 % p50 3.39 ms memory-bound: at the roof (41 GB/s)`
 pub(super) fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &mut Summary) {
     // As measured: what is judged may be of median spans.
@@ -42,7 +45,8 @@ pub(super) fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &
     let timed = shown.latency.per_token.percentiles.p50_ns;
     let p50_ns = whole.map_or(timed, |whole| whole.whole_p50_ns);
     let p50_ns = p50_ns.filter(|_| phase == Phase::Decode);
-    let p50 = p50_ns.map_or(String::new(), |ns| format!("p50 {}", time(ns as f64)));
+    let mean_ns = shown.latency.per_token.mean_ns.filter(|_| whole.is_none());
+    let p50 = p50_ns.map_or(String::new(), |ns| middle(ns as f64, mean_ns));
     // That of the repetition that was profiled is none of the benchmark.
     let (p50, of_profile) = match is_of(RateOf::Repetitions) {
         true => (String::new(), if p50.is_empty() { p50 } else { format!(", {p50}") }),
@@ -70,6 +74,15 @@ pub(super) fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &
         for line in wrap(&format!("{}; {which}{of_profile}", rate::basis(of)), columns - 9) {
             head.line(format!("{:9}{line}", ""));
         }
+    }
+}
+
+/// `p50 3.39 ms`, with the mean, which the rate is of, where it is another figure.
+fn middle(p50_ns: f64, mean_ns: Option<f64>) -> String {
+    let p50 = format!("p50 {}", time(p50_ns));
+    match mean_ns.filter(|mean_ns| (mean_ns - p50_ns).abs() > APART * p50_ns) {
+        Some(mean_ns) => format!("mean {}, {p50}", time(mean_ns)),
+        None => p50,
     }
 }
 

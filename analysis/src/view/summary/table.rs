@@ -45,7 +45,8 @@ pub(super) fn table(main: &Main, columns: usize, room: usize, text: &mut Summary
     let phase = main.phase.map_or("", Phase::name);
     let each = if main.passes > 0.0 { "× a pass" } else { "× spans" };
     let share = if main.is_of_busy_time { "of busy" } else { "share" };
-    let mut header = format!("{phase:bar$} {:width$} {share:>7} {:>10} {each:9}", "brick", "each");
+    let each_is = if main.is_of_medians { "median" } else { "each" };
+    let mut header = format!("{phase:bar$} {:width$} {share:>7} {each_is:>10} {each:9}", "brick");
     if has_spread {
         let _ = write!(header, "{:>9}{:>11}", "p50", "p99");
     }

@@ -146,7 +146,7 @@ fn a_thread_on_a_busy_core_is_named_by_the_first_screen() {
     let screen = screen(&profile);
     for said in [
         "thread 4312 waited for CPU 1 for 48 % of decode: other programs had it",
-        "no decode pass is clean, so bricks are by median spans: other programs",
+        "no decode pass is clean, so bricks are by median spans (",
         "Next: stop other programs, which took the CPU in 49 of 49 passes, or run fewer threads (`-t 1`)",
     ] {
         assert!(screen.contains(said), "{said}: {screen}");
