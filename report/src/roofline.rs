@@ -281,8 +281,11 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
         let level = caches.clone().position(|cache| cache.level == place.least_level);
         let bandwidth = match level.filter(|_| place.least_level != "memory") {
-            Some(nth) => limit(&place.least_level, &format!("caches/{nth}/read_bytes_per_second")),
-            None => memory.clone(),
+            // A cache that was measured to be slower than memory has memory's limit.
+            Some(nth) if is_faster(roofline, &place.least_level) => {
+                limit(&place.least_level, &format!("caches/{nth}/read_bytes_per_second"))
+            }
+            _ => memory.clone(),
         };
         let mut least = div(moved(source, total, place), bandwidth);
         if brick.flops.is_some() {
@@ -326,6 +329,9 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         the stated work over the measured time, including inner bricks.",
         said(basis)
     )));
+    if let Some(says) = roofline.says_source() {
+        html.push_str(&note(&told(&says)));
+    }
     if let Some(absent) = &roofline.pace_absent {
         html.push_str(&note(&told(&absent.reason)));
     }
@@ -365,6 +371,12 @@ fn limit(source: &Source<'_>, roofline: &Roofline, of: &str, field: &str) -> Fro
         _ => of_data(source, total, moved),
     };
     div(mul(json!(1e9), done), source.of_total(total, "total_ns"))
+}
+
+/// Whether a cache's limit is above that of memory.
+fn is_faster(roofline: &Roofline, level: &str) -> bool {
+    let limit = roofline.limit_of(level);
+    limit.is_some_and(|[_, stated]| stated > roofline.peak_bytes_per_second)
 }
 
 fn moved(source: &Source<'_>, total: &Total, place: &Standing) -> From {

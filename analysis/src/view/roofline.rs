@@ -11,6 +11,7 @@ use crate::roofline::{
     AT, MEMORY, MOST, NEAR, Note, Reach, Roofline, RooflineBrick, SWINGS, ShownBy, Standing,
 };
 use crate::text::wrap;
+use crate::words::short;
 
 /// The plot and the table of each phase that has a roofline; for the others, why there is none. At
 /// most 80 columns wide.
@@ -106,16 +107,6 @@ pub(super) fn in_report(profile: &Profile, phase: Phase, text: &mut String) {
 pub(super) fn letter(index: usize) -> char {
     let letters = ('A'..='Z').chain('a'..='z');
     letters.chain(['?']).nth(index.min(52)).unwrap_or('?')
-}
-
-/// Three significant digits, or the integer part if that has more.
-pub(super) fn short(value: f64) -> String {
-    match value {
-        _ if value > 0.0 && value < 0.005 => "<0.01".to_owned(),
-        ..9.995 => format!("{value:.2}"),
-        ..999.95 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
 }
 
 fn table(roofline: &Roofline, text: &mut String) {
@@ -246,16 +237,7 @@ fn roofline_notes(roofline: &Roofline) -> Vec<String> {
             notes.push(peak.to_owned());
         }
     }
-    if roofline.pass_bytes > 0 {
-        let size = roofline.pass_bytes as f64 / 1e6;
-        let holds = if roofline.pass_level == MEMORY {
-            "more than any cache holds: they come from memory".to_owned()
-        } else {
-            let level = printable(&roofline.pass_level);
-            format!("which {level} holds: they come from there")
-        };
-        notes.push(format!("A pass touches {} MB of weights and KV cache, {holds}.", short(size)));
-    }
+    notes.extend(roofline.says_source());
     let [least, most] = [roofline.least_bytes_per_second, roofline.peak_bytes_per_second];
     for shown in &roofline.shown_by {
         let ShownBy { of, name, phase, per_second, measured_per_second, .. } = shown;
