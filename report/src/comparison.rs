@@ -7,19 +7,28 @@ use brickscope_analysis::{place, view};
 use brickscope_profile::{Absent, DeviceProfile, DeviceStream, NameKind, Phase, Profile, Total};
 use serde_json::json;
 
-use super::figure::{From, Unit, absent, count, counted, div, percent, signed, sub, time};
+use super::figure::{From, Unit, absent, at, count, counted, div, percent, signed, sub, time};
 use super::html::{Table, bar, called, note, reason, said, told};
 use super::page::Section;
 use super::source::{Source, heading};
 use super::{difference, overview, ranks};
 
+/// The marks of the two runs, in the colours of their bars.
+const A: &str = "<span class=\"side a\">A</span>";
+const B: &str = "<span class=\"side b\">B</span>";
+
 /// The most rows of a table.
 const MOST_ROWS: usize = 60;
 
-pub(super) fn head(names: [&str; 2], comparison: &Result<Comparison, String>) -> String {
+pub(super) fn head(
+    names: [&str; 2],
+    comparison: &Result<Comparison, String>,
+    runs: [&Result<Profile, String>; 2],
+) -> String {
     let [a, b] = names;
+    let [of_a, of_b] = apart(runs);
     let mut html = format!(
-        "<p class=\"kind\">Two runs compared</p>\n<h1><span class=\"side\">A</span> {} <span class=\"side\">B</span> {}</h1>\n",
+        "<p class=\"kind\">Two runs compared</p>\n<h1>{A} {}{of_a} {B} {}{of_b}</h1>\n",
         called(a),
         called(b)
     );
@@ -34,6 +43,54 @@ pub(super) fn head(names: [&str; 2], comparison: &Result<Comparison, String>) ->
         )),
     }
     html
+}
+
+/// What tells the runs apart beside their names: the format of the weights, versions, threads. Empty where they don't differ,
+/// or where one has no figures.
+fn apart(runs: [&Result<Profile, String>; 2]) -> [String; 2] {
+    let [Ok(a), Ok(b)] = runs else { return Default::default() };
+    let (mut of_a, mut of_b) = (String::new(), String::new());
+    for ((a, html_a), (b, html_b)) in features(a, "A:").into_iter().zip(features(b, "B:")) {
+        if a != b {
+            of_a.push_str(&html_a);
+            of_b.push_str(&html_b);
+        }
+    }
+    [of_a, of_b]
+}
+
+/// What may tell a run from another one: each as text, and as it is shown.
+fn features(profile: &Profile, run: &str) -> Vec<(String, String)> {
+    let (model, of) = (profile.model.as_ref(), profile.run.as_ref());
+    let engine = of.and_then(|of| of.engine.as_ref());
+    let texts = [
+        model.map(|model| &model.quantization),
+        of.map(|of| &of.backend),
+        engine.and_then(|engine| engine.library.as_ref()),
+        engine.and_then(|engine| engine.version.as_ref()),
+        engine.and_then(|engine| engine.commit.as_ref()),
+        Some(&profile.brickscope_version),
+    ];
+    let texts = texts.into_iter().map(|text| match text {
+        Some(text) if !text.is_empty() => (text.clone(), format!(" · {}", said(text))),
+        _ => Default::default(),
+    });
+    let threads = of.map_or(0, |of| of.threads);
+    let shown = match threads {
+        0 => String::new(),
+        n => format!(" · {}", counted(n.into(), "thread", at(format!("{run}/run/threads")))),
+    };
+    texts.chain([(threads.to_string(), shown)]).collect()
+}
+
+/// Whether any row of the verdicts says more than that nothing can be said, or there is no verdict at all.
+pub(super) fn decides(comparison: &Result<Comparison, String>) -> bool {
+    let Ok(comparison) = comparison else { return true };
+    let is_decided = |change: &Change| change.verdict != Verdict::Inconclusive;
+    comparison.tests.iter().any(|test| {
+        let mut parts = test.categories.iter().chain(&test.bricks);
+        is_decided(&test.whole) || parts.any(is_decided)
+    })
 }
 
 /// A text of several lines, such as one that lists differences.
@@ -158,10 +215,12 @@ pub(super) fn side_by_side(runs: [&Result<Profile, String>; 2]) -> Vec<Section> 
         }
     }
     let mut cards = String::new();
+    let [of_a, of_b] = apart(runs);
     for (letter, profile) in &profiles {
         let run = format!("{letter}:");
         let name = called(&overview::title(profile, letter));
-        cards.push_str(&format!("<h3><span class=\"side\">{letter}</span> {name}</h3>\n"));
+        let (mark, apart) = if *letter == "A" { (A, &of_a) } else { (B, &of_b) };
+        cards.push_str(&format!("<h3>{mark} {name}{apart}</h3>\n"));
         cards.push_str(&format!("<p class=\"facts\">{}</p>\n", overview::facts(profile, &run)));
         cards.push_str(&overview::notes(profile, &run));
         cards.push_str(&overview::cards(profile, profile, &format!("{letter}:")));

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use brickscope_analysis::roofline::{Moved, Reach, Roofline, RooflineBrick, Standing};
+use brickscope_analysis::view;
 use brickscope_profile::{Ceilings, Phase, Profile, Total};
 use serde_json::json;
 
@@ -313,7 +314,7 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
                 &scaled(place.bytes_per_second, 1e9, "", per_second(&bytes)),
                 &percent(place.of_roof, div(least, seconds)),
                 &told(place.limit()),
-                place.reach.name(),
+                &reach(place.reach),
                 &signed(place.us_to_roof, 1.0, 1, "", above),
             ],
         );
@@ -329,6 +330,10 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         the stated work over the measured time, including inner bricks.",
         said(basis)
     )));
+    let mut places = roofline.bricks.iter().filter_map(|brick| brick.place.as_ref());
+    if places.any(|place| place.reach == Reach::Unsettled) {
+        html.push_str(&note(&told(&view::swings_in_words())));
+    }
     if let Some(says) = roofline.says_source() {
         html.push_str(&note(&told(&says)));
     }
@@ -371,6 +376,17 @@ fn limit(source: &Source<'_>, roofline: &Roofline, of: &str, field: &str) -> Fro
         _ => of_data(source, total, moved),
     };
     div(mul(json!(1e9), done), source.of_total(total, "total_ns"))
+}
+
+/// How near a brick comes to its limit, with what that means where no verdict is.
+fn reach(of: Reach) -> String {
+    match of {
+        Reach::Unsettled => {
+            let says = super::html::attribute(&view::swings_in_words());
+            format!("<span title=\"{says}\">{}</span>", of.name())
+        }
+        of => of.name().to_owned(),
+    }
 }
 
 /// Whether a cache's limit is above that of memory.

@@ -207,17 +207,22 @@ fn table(roofline: &Roofline, text: &mut String) {
     }
     notes.extend(roofline.pace_absent.as_ref().map(|absent| printable_text(&absent.reason)));
     if any_unsettled {
-        notes.push(format!(
-            "swings: its limit was measured to be {:.0} % lower or more, or beside other programs, so near or far can't be \
-             told",
-            100.0 * (1.0 - 1.0 / SWINGS)
-        ));
+        notes.push(swings_in_words());
     }
     for note in notes {
         for line in wrap(&note, 78) {
             let _ = writeln!(text, "{line}");
         }
     }
+}
+
+/// What `swings` means beside a brick.
+#[must_use]
+pub fn swings_in_words() -> String {
+    format!(
+        "swings: its limit was measured to be {:.0} % lower or more, or beside other programs, so near or far can't be told",
+        100.0 * (1.0 - 1.0 / SWINGS)
+    )
 }
 
 /// Where weights come from, and what is to be known of memory's bandwidth.
