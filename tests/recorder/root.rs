@@ -78,7 +78,8 @@ fn the_pages_of_docs_have_no_link_out_of_their_folder_and_none_that_leads_nowher
                 let what = format!("{}: {link}", page.display());
                 found += 1;
                 if let Some(path) = path.strip_prefix("https://github.com/brickscope/brickscope/") {
-                    let path = path.strip_prefix("blob/main/").or(path.strip_prefix("tree/main/"));
+                    let of_main = |kind: &str| path.strip_prefix(kind)?.strip_prefix("/main/");
+                    let path = of_main("blob").or_else(|| of_main("tree"));
                     assert!(path.is_some_and(|path| root.join(path).exists()), "{what}");
                 } else if !path.is_empty() && !path.contains("://") {
                     let leads = fs::canonicalize(folder.join(path));
