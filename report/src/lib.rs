@@ -15,6 +15,7 @@
 //! both, on the finished page.
 #![forbid(unsafe_code)]
 
+mod apart;
 mod bricks;
 mod comparison;
 mod difference;
