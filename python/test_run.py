@@ -139,7 +139,7 @@ class WithACommandOfOurOwn(Place):
         run = brickscope.load("x")
         with mock.patch.dict(sys.modules, {"pyarrow": None, "pyarrow.parquet": None}):
             for table in ("passes", "bricks", "kernels", "spans", "requests", "intervals"):
-                with self.assertRaisesRegex(ImportError, "pip install pyarrow"):
+                with self.assertRaisesRegex(ImportError, r"'brickscope\[arrow\]'` \(or `pip install pyarrow`"):
                     getattr(run, table)
 
     def test_a_report_in_a_notebook_is_whole_and_shut_in(self):

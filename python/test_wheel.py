@@ -185,6 +185,8 @@ class Wheels(unittest.TestCase):
             points = archive.read(info + "entry_points.txt").decode()
             tags = re.findall(r"^Tag: (.*)$", archive.read(info + "WHEEL").decode(), re.M)
         self.assertIn('Provides-Extra: pandas\nRequires-Dist: pandas; extra == "pandas"\n', said)
+        self.assertIn("`pip install 'brickscope[arrow]'`", said)
+        self.assertIn("`pip install './brickscope-….whl[arrow]'`", said)
         self.assertIn("Requires-Python: >=3.9\n", said)
         self.assertEqual(points, "[vllm.general_plugins]\nbrickscope = brickscope_vllm:register\n")
         of_name = self.wheel.name[:-len(".whl")].split("-")[-1].split(".")

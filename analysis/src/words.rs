@@ -53,6 +53,16 @@ pub fn digits(rate: f64) -> String {
     }
 }
 
+/// Three significant digits, or the integer part if that has more.
+pub(crate) fn short(value: f64) -> String {
+    match value {
+        _ if value > 0.0 && value < 0.005 => "<0.01".to_owned(),
+        ..9.995 => format!("{value:.2}"),
+        ..999.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
 /// A rate without decimals where it has two digits.
 pub(crate) fn whole(rate: f64) -> String {
     if rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }

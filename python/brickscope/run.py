@@ -156,7 +156,9 @@ def _pyarrow(module: str) -> Any:
     try:
         return __import__(module, fromlist=["_"])
     except ImportError as error:
-        raise ImportError("tables of a run need pyarrow: `pip install pyarrow`") from error
+        raise ImportError(
+            "tables of a run need pyarrow: `pip install 'brickscope[arrow]'` (or `pip install pyarrow`)"
+        ) from error
 
 
 def _of_csv(text: bytes) -> Any:
@@ -189,7 +191,9 @@ def _of_pandas(table: Any) -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise ImportError("frames of pandas need it: `pip install pandas`") from error
+        raise ImportError(
+            "frames of pandas need it: `pip install 'brickscope[pandas]'` (or `pip install pandas`)"
+        ) from error
     arrow = _pyarrow("pyarrow")
     # Times are subtracted from each other, and without a sign the difference would wrap.
     for at, field in enumerate(table.schema):

@@ -7,6 +7,7 @@ use brickscope_analysis::{place, view};
 use brickscope_profile::{Absent, DeviceProfile, DeviceStream, NameKind, Phase, Profile, Total};
 use serde_json::json;
 
+use super::apart::{A, B, apart};
 use super::figure::{From, Unit, absent, count, counted, div, percent, signed, sub, time};
 use super::html::{Table, bar, called, note, reason, said, told};
 use super::page::Section;
@@ -20,10 +21,15 @@ const MOST_TESTS: usize = 24;
 /// The fields of the times of both sides, in a comparison as JSON.
 const SIDES: [&str; 2] = ["a_ns", "b_ns"];
 
-pub(super) fn head(names: [&str; 2], comparison: &Result<Comparison, String>) -> String {
+pub(super) fn head(
+    names: [&str; 2],
+    comparison: &Result<Comparison, String>,
+    runs: [&Result<Profile, String>; 2],
+) -> String {
     let [a, b] = names;
+    let [of_a, of_b] = apart(runs);
     let mut html = format!(
-        "<p class=\"kind\">Two runs compared</p>\n<h1><span class=\"side\">A</span> {} <span class=\"side\">B</span> {}</h1>\n",
+        "<p class=\"kind\">Two runs compared</p>\n<h1>{A} {}{of_a} {B} {}{of_b}</h1>\n",
         called(a),
         called(b)
     );
@@ -38,6 +44,16 @@ pub(super) fn head(names: [&str; 2], comparison: &Result<Comparison, String>) ->
         )),
     }
     html
+}
+
+/// Whether any row of the verdicts says more than that nothing can be said, or there is no verdict at all.
+pub(super) fn decides(comparison: &Result<Comparison, String>) -> bool {
+    let Ok(comparison) = comparison else { return true };
+    let is_decided = |change: &Change| change.verdict != Verdict::Inconclusive;
+    comparison.tests.iter().any(|test| {
+        let mut parts = test.categories.iter().chain(&test.bricks);
+        is_decided(&test.whole) || parts.any(is_decided)
+    })
 }
 
 /// A text of several lines, such as one that lists differences.
@@ -165,10 +181,12 @@ pub(super) fn side_by_side(
         }
     }
     let mut cards = String::new();
+    let [of_a, of_b] = apart(runs);
     for (letter, profile) in &profiles {
         let run = format!("{letter}:");
         let name = called(&overview::title(profile, letter));
-        cards.push_str(&format!("<h3><span class=\"side\">{letter}</span> {name}</h3>\n"));
+        let (mark, apart) = if *letter == "A" { (A, &of_a) } else { (B, &of_b) };
+        cards.push_str(&format!("<h3>{mark} {name}{apart}</h3>\n"));
         cards.push_str(&format!("<p class=\"facts\">{}</p>\n", overview::facts(profile, &run)));
         cards.push_str(&overview::notes(profile, &run));
         cards.push_str(&overview::cards(profile, profile, &format!("{letter}:")));

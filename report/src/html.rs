@@ -54,10 +54,16 @@ pub(super) fn called(what: &str) -> String {
     format!("<span data-text=\"name\">{}</span>", text(what))
 }
 
-/// A sentence that the library derives from the file.
+/// A sentence that the library derives from the file, with what is in backticks as code.
 pub(super) fn told(what: &str) -> String {
-    let what = printable_text(what);
-    format!("<span data-text=\"library\">{}</span>", attribute(&what))
+    let what = attribute(&printable_text(what));
+    let (mut html, mut rest) = (String::from("<span data-text=\"library\">"), what.as_str());
+    while let Some((before, after)) = rest.split_once('`') {
+        let Some((code, after)) = after.split_once('`') else { break };
+        html.push_str(&format!("{before}<code>{code}</code>"));
+        rest = after;
+    }
+    html + rest + "</span>"
 }
 
 /// A paragraph that says why there is nothing to show.

@@ -15,6 +15,7 @@
 //! both, on the finished page.
 #![forbid(unsafe_code)]
 
+mod apart;
 mod bricks;
 mod comparison;
 mod difference;
@@ -229,20 +230,22 @@ pub fn of_run(run: &Run<'_>, done: &mut dyn FnMut()) -> String {
     page
 }
 
-/// The report of two runs side by side, as HTML. The verdict of `comparison` comes first, or why there is none; then the
-/// figures of `runs`, or why they have none. `names` are their display names.
+/// The report of two runs side by side, as HTML. The verdict of `comparison` comes first, or why there is none, and last where
+/// all of it is inconclusive; beside it the figures of `runs`, or why they have none. `names` are their display names.
 pub fn of_two(
     names: [&str; 2],
     comparison: &Result<Comparison, String>,
     runs: [&Result<Profile, String>; 2],
 ) -> String {
-    let mut sections = vec![Section {
+    let verdicts = Section {
         id: "verdicts",
         title: "Verdicts",
         lead: "What became slower or faster from A to B, by more than noise.",
         html: comparison::verdicts(comparison),
-    }];
-    sections.extend(comparison::side_by_side(runs, comparison));
-    let head = comparison::head(names, comparison);
+    };
+    let mut sections = comparison::side_by_side(runs, comparison);
+    let place = if comparison::decides(comparison) { 0 } else { sections.len() };
+    sections.insert(place, verdicts);
+    let head = comparison::head(names, comparison, runs);
     page::page("Two runs compared", &head, &sections, &Diagrams::default())
 }

@@ -37,7 +37,7 @@ pub(super) fn section(source: &Source<'_>) -> String {
         } else {
             "the closest to the typical one among those that were kept whole"
         };
-        let doubt = one.doubt.map_or(String::new(), |doubt| format!(", disturbed: {doubt}"));
+        let doubt = one.doubts().map_or(String::new(), |doubt| format!(", disturbed: {doubt}"));
         html.push_str(&format!(
             "<h3>{}: pass {}, {which}{doubt}, {}</h3>\n",
             heading(Some(phase)),

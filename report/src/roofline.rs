@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use brickscope_analysis::roofline::{Moved, Reach, Roofline, RooflineBrick, Standing};
+use brickscope_analysis::view;
 use brickscope_profile::{Ceilings, Phase, Profile, Total};
 use serde_json::json;
 
@@ -284,8 +285,11 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         let caches = profile.ceilings.iter().flat_map(|ceilings| &ceilings.caches);
         let level = caches.clone().position(|cache| cache.level == place.least_level);
         let bandwidth = match level.filter(|_| place.least_level != "memory") {
-            Some(nth) => limit(&place.least_level, &format!("caches/{nth}/read_bytes_per_second")),
-            None => memory.clone(),
+            // A cache that was measured to be slower than memory has memory's limit.
+            Some(nth) if is_faster(roofline, &place.least_level) => {
+                limit(&place.least_level, &format!("caches/{nth}/read_bytes_per_second"))
+            }
+            _ => memory.clone(),
         };
         let mut least = div(moved(source, total, place), bandwidth);
         if brick.flops.is_some() {
@@ -313,7 +317,7 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
                 &scaled(place.bytes_per_second, 1e9, "", per_second(&bytes)),
                 &percent(place.of_roof, div(least, seconds)),
                 &told(place.limit()),
-                place.reach.name(),
+                &reach(place.reach),
                 &signed(place.us_to_roof, 1.0, 1, "", above),
             ],
         );
@@ -329,6 +333,13 @@ fn table(source: &Source<'_>, roofline: &Roofline) -> String {
         the stated work over the measured time, including inner bricks.",
         said(basis)
     )));
+    let mut places = roofline.bricks.iter().filter_map(|brick| brick.place.as_ref());
+    if places.any(|place| place.reach == Reach::Unsettled) {
+        html.push_str(&note(&told(&view::swings_in_words())));
+    }
+    if let Some(says) = roofline.says_source() {
+        html.push_str(&note(&told(&says)));
+    }
     if let Some(absent) = &roofline.pace_absent {
         html.push_str(&note(&told(&absent.reason)));
     }
@@ -368,6 +379,23 @@ fn limit(source: &Source<'_>, roofline: &Roofline, of: &str, field: &str) -> Fro
         _ => of_data(source, total, moved),
     };
     div(mul(json!(1e9), done), source.of_total(total, "total_ns"))
+}
+
+/// How near a brick comes to its limit, with what that means where no verdict is.
+fn reach(of: Reach) -> String {
+    match of {
+        Reach::Unsettled => {
+            let says = super::html::attribute(&view::swings_in_words());
+            format!("<span title=\"{says}\">{}</span>", of.name())
+        }
+        of => of.name().to_owned(),
+    }
+}
+
+/// Whether a cache's limit is above that of memory.
+fn is_faster(roofline: &Roofline, level: &str) -> bool {
+    let limit = roofline.limit_of(level);
+    limit.is_some_and(|[_, stated]| stated > roofline.peak_bytes_per_second)
 }
 
 fn moved(source: &Source<'_>, total: &Total, place: &Standing) -> From {

@@ -65,7 +65,7 @@ fn choose<'p>(profile: &'p Profile, issued: &[Vec<Issued>]) -> Vec<Chosen<'p>> {
                 && (has_spans.contains(&pass.serial) || on_device.contains(&pass.serial))
         };
         let one = OnePass::of(profile, phase);
-        let doubt = one.as_ref().and_then(|one| one.doubt);
+        let doubt = one.as_ref().and_then(OnePass::doubts);
         let nearest = doubt.map(|doubt| format!("nearest to typical, disturbed: {doubt}"));
         let nearest = nearest.unwrap_or_else(|| "typical".to_owned());
         let typical =

@@ -43,8 +43,8 @@ impl Turns {
     pub fn of(folder: &Path) -> Option<Self> {
         let bytes = files::small(&folder.join(VERSUS), MOST_BYTES)?;
         let turns: Self = serde_json::from_slice(&bytes).ok()?;
-        let is_whole = !turns.chosen.is_empty()
-            && turns.chosen.iter().all(|pair| *pair < turns.a_first.len());
+        let is_whole =
+            !turns.chosen.is_empty() && turns.chosen.iter().all(|pair| *pair < turns.a_first.len());
         is_whole.then(|| turns.printable())
     }
 

@@ -24,13 +24,15 @@ const IS_NUMBER: [bool; COLUMNS] = [false, false, false, false, true, true, true
 const LEAST: [Option<usize>; COLUMNS] =
     [Some(15), None, Some(LEAST_OF_MODEL), None, None, None, None, Some(6)];
 
+const WHEN: usize = 1;
 const MODEL: usize = 2;
 const ON: usize = 3;
 const SIZE: usize = 6;
 
 /// Room for some letters of a model's name, and its quantisation.
 const LEAST_OF_MODEL: usize = 8;
-/// A terminal that has less for it doesn't show the size of runs where they ran on several things.
+/// A terminal that has less for it doesn't show when runs were made where their names say it, and then not their size where
+/// they ran on several things.
 const GOOD_FOR_MODEL: usize = 16;
 
 const BETWEEN: &str = "  ";
@@ -55,10 +57,13 @@ pub fn table(list: &List, width: Option<usize>) -> String {
     if let Some(most) = width {
         let whole = widths;
         fit(&mut widths, most);
-        if differs.any() && widths[MODEL] < GOOD_FOR_MODEL.min(whole[MODEL]) {
-            widths = whole;
-            widths[SIZE] = 0;
-            fit(&mut widths, most);
+        let mut rest = whole;
+        for (column, may) in [(WHEN, list.rows.iter().all(is_dated)), (SIZE, differs.any())] {
+            if may && widths[MODEL] < GOOD_FOR_MODEL.min(whole[MODEL]) {
+                rest[column] = 0;
+                widths = rest;
+                fit(&mut widths, most);
+            }
         }
     }
     let mut text = line(&HEADINGS.map(str::to_owned), &widths);
@@ -69,6 +74,17 @@ pub fn table(list: &List, width: Option<usize>) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Whether the name of a run says when it was made: `20261129-121500`.
+fn is_dated(row: &Row) -> bool {
+    let name = row.name.to_string_lossy();
+    let day = row.written().get(..10).unwrap_or_default().replace('-', "");
+    let time = name.strip_prefix(day.as_str()).and_then(|rest| rest.strip_prefix('-'));
+    let is_time = |time: &str| {
+        time.get(..6).is_some_and(|time| time.bytes().all(|digit| digit.is_ascii_digit()))
+    };
+    day.len() == 8 && time.is_some_and(is_time)
 }
 
 /// What differs between the runs of a list, so that their rates are of different things.
@@ -350,6 +366,21 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
         assert_eq!(value["runs"][0]["threads"], 2);
         assert_eq!(value["runs"][1]["threads"], 1);
         assert!(value["runs"][2].get("threads").is_none(), "{value}");
+    }
+
+    #[test]
+    fn names_that_say_when_leave_room_for_models() {
+        let mut list = list();
+        list.rows.truncate(1);
+        list.rows.push(row("20261129-121400", "2026-11-29T12:14:00Z"));
+        list.rows[1].summary.as_mut().expect("it was read").backend = Some("llama.cpp".to_owned());
+        let text = table(&list, Some(80));
+        assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
+        assert!(!text.contains("when") && text.contains("1.2 MB"), "{text}");
+        assert!(text.contains("  brickscope-synt… q8_0  avx512  "), "{text}");
+        // Another name says nothing of it.
+        list.rows[1].name = "main".into();
+        assert!(table(&list, Some(80)).contains("when (UTC)"));
     }
 
     #[test]

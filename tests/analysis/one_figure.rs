@@ -157,6 +157,55 @@ fn one_pass_is_a_clean_one_or_says_why_it_is_not() {
     assert_eq!(a, b);
 }
 
+/// Twenty disturbed passes, of which these many stall: the first half of them in one brick, the others in another.
+fn stalling(stalls: u64) -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    for position in 0..20 {
+        let pass = profiler.begin_pass(Phase::Decode);
+        for (brick, stalled) in
+            [(BrickId::LmHead, 0..stalls / 2), (BrickId::Sampling, stalls / 2..stalls)]
+        {
+            let timer = profiler.start_brick(brick);
+            hand.advance(if stalled.contains(&position) { 50_000_000 } else { 400_000 });
+            profiler.stop_brick(timer, 1);
+        }
+        profiler.end_pass(pass, 1, position);
+    }
+    let mut profile = profiler.profile();
+    for pass in &mut profile.passes {
+        pass.disturbance = Some(Disturbance {
+            passes: 1,
+            wall_ns: pass.wall_ns,
+            longest_wait_ns: Some(pass.wall_ns / 2),
+            run_queue_wait_ns: Some(pass.wall_ns / 2),
+            own_wait_ns: Some(0),
+            ..Disturbance::default()
+        });
+    }
+    profile.phases[0].disturbed = 20;
+    profile.dropped.disturbed_passes = 20;
+    profile
+}
+
+#[test]
+fn of_passes_that_were_all_disturbed_one_without_a_stall_is_shown() {
+    // The median stalls.
+    let profile = stalling(14);
+    let median = profile.typical_pass(Phase::Decode).expect("passes");
+    assert!(median.wall_ns > 50_000_000);
+    let one = OnePass::of(&profile, Phase::Decode).expect("a pass");
+    assert_eq!((one.pass.wall_ns, one.of), (800_000, 6));
+    assert_eq!(one.doubts().as_deref(), Some("other programs took the CPU"));
+    // Of those without one, not all spans were kept.
+    let mut profile = stalling(14);
+    profile.passes[14..].iter_mut().for_each(|pass| pass.attributed_ns += 1);
+    let one = OnePass::of(&profile, Phase::Decode).expect("a pass");
+    let said = "other programs took the CPU; no pass without a stall was kept";
+    assert_eq!(one.doubts().as_deref(), Some(said));
+}
+
 /// Twenty passes of 1.02 ms at 97 % of what memory gives, in each of which other programs held up one projection for 3 ms. By
 /// their sums projections take most, by median spans the head does.
 fn all_disturbed() -> Profile {

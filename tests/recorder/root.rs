@@ -58,3 +58,35 @@ fn the_readme_of_the_crate_has_no_link_that_only_the_repository_knows() {
         }
     }
 }
+
+/// Someone may have the folder alone.
+#[test]
+fn the_pages_of_docs_have_no_link_out_of_their_folder_and_none_that_leads_nowhere() {
+    let root = brickscope_testing::root();
+    let docs = fs::canonicalize(root.join("docs")).expect("a folder");
+    let mut found = 0;
+    for folder in [docs.clone(), docs.join("evidence")] {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let page = entry.expect("an entry").path();
+            if page.extension().is_none_or(|end| end != "md") {
+                continue;
+            }
+            let text = fs::read_to_string(&page).expect("text");
+            for link in text.split("](").skip(1) {
+                let link = link.split(')').next().unwrap_or_default();
+                let path = link.split('#').next().unwrap_or_default();
+                let what = format!("{}: {link}", page.display());
+                found += 1;
+                if let Some(path) = path.strip_prefix("https://github.com/brickscope/brickscope/") {
+                    let of_main = |kind: &str| path.strip_prefix(kind)?.strip_prefix("/main/");
+                    let path = of_main("blob").or_else(|| of_main("tree"));
+                    assert!(path.is_some_and(|path| root.join(path).exists()), "{what}");
+                } else if !path.is_empty() && !path.contains("://") {
+                    let leads = fs::canonicalize(folder.join(path));
+                    assert!(leads.is_ok_and(|to| to.starts_with(&docs)), "{what}");
+                }
+            }
+        }
+    }
+    assert!(found > 100, "{found}");
+}

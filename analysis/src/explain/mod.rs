@@ -134,9 +134,16 @@ fn bare(word: &str) -> String {
 }
 
 /// The pages of a word, in any case, with or without dashes and spaces, also if it means several: `gaps`. A word of two
-/// groups has two, and the name of something comes before another word for something else.
+/// groups has two, and the name of something comes before another word for something else. Of `own pass, alone`, as a table
+/// has it, it is what stands before the comma.
 #[must_use]
 pub fn find(word: &str) -> Vec<Page> {
+    let first = word.split([',', ':']).next().unwrap_or_default();
+    let mut found = [word, first].into_iter().map(find_one_or_several);
+    found.find(|pages| !pages.is_empty()).unwrap_or_default()
+}
+
+fn find_one_or_several(word: &str) -> Vec<Page> {
     let word = bare(word);
     let found = find_bare(&word);
     match word.strip_suffix('s').filter(|_| found.is_empty()) {
@@ -235,6 +242,8 @@ mod tests {
     use brickscope_profile::BrickId;
 
     use super::*;
+    use crate::requests::{Cause, Piece};
+    use crate::roofline::Reach;
 
     /// The names of rules, as they stand in the sources of the findings.
     fn rules() -> BTreeSet<String> {
@@ -319,6 +328,44 @@ mod tests {
                 assert!(known.is_none_or(|known| known == brick), "{also} is {known:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_screens_and_tables_of_requests_name_has_a_page() {
+        let causes = [
+            Cause::Receiving,
+            Cause::Queue,
+            Cause::Prompts,
+            Cause::TokensOfOthers,
+            Cause::Again,
+            Cause::Cpu,
+            Cause::Disk,
+            Cause::Sending,
+            Cause::Own,
+            Cause::Between,
+            Cause::Unattributed,
+        ];
+        let reaches =
+            [Reach::At, Reach::Near, Reach::Far, Reach::Above, Reach::Unsettled, Reach::Kernel];
+        let screens = [
+            "flamegraph",
+            "flame graph",
+            "flame view",
+            "own pass",
+            "critical path",
+            "slack",
+            "roofline",
+            "unattributed",
+            "percentile",
+            "finding",
+            "receipt",
+        ];
+        let names = Piece::ALL.map(Piece::name).into_iter().chain(causes.map(Cause::name));
+        for name in names.chain(reaches.map(Reach::name)).chain(screens) {
+            assert!(!find(name).is_empty(), "{name} has no page in words.md");
+        }
+        let pages = find("own pass, beside prompts of others");
+        assert_eq!(pages[0].word, "own pass");
     }
 
     #[test]

@@ -28,8 +28,8 @@ use brickscope_profile::keep::KeptRequests;
 use brickscope_profile::{Part, PartKind, Pass, Profile, Request};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::cause::{FEWEST, KINDS};
 pub use self::cause::{Cause, Caused, Causes, SLOW};
+pub(crate) use self::cause::{FEWEST, KINDS};
 pub use self::client::{Client, NoClient, Way};
 pub use self::list::{Listed, SLOWEST};
 pub(crate) use self::neighbour::CHANCE;

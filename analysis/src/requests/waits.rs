@@ -36,10 +36,9 @@ impl Waits {
             self.cpu_ns =
                 Some([least.saturating_add(more), most.saturating_add(waited_ns.min(inside_ns))]);
         }
-        for (sum, faults) in [
-            (&mut self.page_faults, read.page_faults),
-            (&mut self.disk_faults, read.disk_faults),
-        ] {
+        for (sum, faults) in
+            [(&mut self.page_faults, read.page_faults), (&mut self.disk_faults, read.disk_faults)]
+        {
             if let Some(faults) = faults {
                 *sum = Some(sum.unwrap_or(0).saturating_add(faults));
             }

@@ -48,6 +48,9 @@ pub(super) struct Limits<'c> {
 pub(super) struct Level<'c> {
     pub(super) name: &'c str,
     bytes: u64,
+    /// What it reads.
+    read: f64,
+    /// The limit: what it reads, or what memory does if that is more.
     per_second: f64,
 }
 
@@ -89,10 +92,9 @@ impl<'c> Limits<'c> {
             true => at_least(F32, ceilings.flops_per_second),
             false => peak,
         };
-        let caches = ceilings.caches.iter().map(|cache| Level {
-            name: &cache.level,
-            bytes: cache.bytes,
-            per_second: at_least(&cache.level, cache.read_bytes_per_second),
+        let caches = ceilings.caches.iter().map(|cache| {
+            let read = at_least(&cache.level, cache.read_bytes_per_second);
+            Level { name: &cache.level, bytes: cache.bytes, read, per_second: read }
         });
         let limits = Self {
             levels: caches.collect(),
@@ -134,7 +136,7 @@ impl<'c> Limits<'c> {
         for level in &mut slow.levels {
             let mut caches = ceilings.caches.iter();
             if let Some(cache) = caches.find(|cache| cache.level == level.name) {
-                level.per_second = lower(level.name, cache.read_bytes_per_second, level.per_second);
+                level.read = lower(level.name, cache.read_bytes_per_second, level.read);
             }
         }
         let [lowest, _] = ceilings.memory_spread();
@@ -149,13 +151,16 @@ impl<'c> Limits<'c> {
             .then(|| self.clone().with_memory(memory))
     }
 
-    /// Memory of this bandwidth, beside those caches that are faster: another one limits nothing.
+    /// Memory of this bandwidth, behind the caches. A cache that was measured to be slower stays a level, and has memory's
+    /// limit: where both read about as fast, it would come and go with each measurement, and bytes lie where they fit.
     fn with_memory(mut self, memory: f64) -> Self {
-        let is_cache =
-            |level: &Level<'_>| level.name != MEMORY && Ceilings::is_rate(level.per_second);
-        self.levels.retain(|level| is_cache(level) && level.per_second > memory);
+        self.levels.retain(|level| level.name != MEMORY && Ceilings::is_rate(level.read));
+        for level in &mut self.levels {
+            level.per_second = level.read.max(memory);
+        }
         self.levels.sort_by_key(|level| level.bytes);
-        self.levels.push(Level { name: MEMORY, bytes: u64::MAX, per_second: memory });
+        let bytes = u64::MAX;
+        self.levels.push(Level { name: MEMORY, bytes, read: memory, per_second: memory });
         self.far = self.holding(self.pass_bytes);
         self
     }
@@ -199,6 +204,12 @@ impl<'c> Limits<'c> {
         self.levels[self.far].name
     }
 
+    /// Whether it is a cache that reads about as fast as memory, or more slowly.
+    pub(super) fn is_like_memory(&self) -> bool {
+        let level = self.levels[self.far];
+        level.name != MEMORY && level.read <= SWINGS * self.memory()
+    }
+
     /// Each limit by its name: as low as it was, and as it is stated.
     pub(super) fn stated(&self, slow: &Self) -> Vec<(String, [f64; 2])> {
         let mut all = vec![
@@ -208,7 +219,6 @@ impl<'c> Limits<'c> {
         ];
         let caches = self.levels.iter().filter(|level| level.name != MEMORY);
         all.extend(caches.map(|level| {
-            // A cache that was no faster than memory then is no level.
             let lowest = slow.levels.iter().find(|of| of.name == level.name);
             let lowest = lowest.map_or(slow.memory(), |of| of.per_second);
             (level.name.to_owned(), [lowest.min(level.per_second), level.per_second])

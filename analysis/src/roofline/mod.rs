@@ -25,6 +25,7 @@ mod place;
 mod tests;
 mod verdict;
 
+use brickscope_profile::text::printable;
 use brickscope_profile::{Absent, Ceilings, Phase, Profile, Total};
 use serde::Serialize;
 
@@ -39,6 +40,7 @@ pub use self::place::{Bound, Moved, Note, Reach, RooflineBrick, Standing};
 pub use self::verdict::Verdict;
 use crate::passes::with_bricks;
 use crate::typical;
+use crate::words::short;
 
 /// Below this part of a roof, the roof isn't the limit. Nsight Compute draws the line at the same place:
 /// below 60 % of both it names latency as the likely cause (*Kernel Profiling Guide*, "GPU Speed Of Light
@@ -80,8 +82,11 @@ pub struct Roofline {
     /// The bytes of weights and KV cache that a pass touches, on average: so much is used between two uses of the
     /// same weight.
     pub pass_bytes: u64,
-    /// The level that holds as much, from which weights and the KV cache come: `L2`, …, `memory`.
+    /// The level that holds as much, from which weights and the KV cache come: `L2`, …, `memory`. By sizes alone.
     pub pass_level: String,
+    /// Whether that is a cache that reads about as fast as memory, or more slowly.
+    #[serde(skip)]
+    is_like_memory: bool,
     /// The wall time of the passes.
     pub wall_ns: u64,
     /// The least time that the stated work of the passes could take.
@@ -249,6 +254,7 @@ impl Roofline {
             ridge: limits.peak / limits.memory(),
             pass_bytes,
             pass_level: limits.pass_level().to_owned(),
+            is_like_memory: limits.is_like_memory(),
             wall_ns: total.wall_ns,
             least_ns,
             slow_least_ns,
@@ -270,6 +276,24 @@ impl Roofline {
     #[must_use]
     pub fn limit_of(&self, name: &str) -> Option<[f64; 2]> {
         self.limits.iter().find(|(of, _)| of == name).map(|(_, limit)| *limit)
+    }
+
+    /// Where a pass's weights and KV cache come from, and by which limit: a sentence. `None` if it touches none.
+    #[must_use]
+    pub fn says_source(&self) -> Option<String> {
+        let size = (self.pass_bytes > 0).then(|| short(self.pass_bytes as f64 / 1e6))?;
+        let level = printable(&self.pass_level);
+        let holds = if self.pass_level == MEMORY {
+            "more than any cache holds: they come from memory.".to_owned()
+        } else if self.is_like_memory {
+            format!(
+                "which {level} holds: they come from there. It reads no more than a quarter faster than memory here, so \
+                 the higher limit of both stands."
+            )
+        } else {
+            format!("which {level} holds: they come from there.")
+        };
+        Some(format!("A pass touches {size} MB of weights and KV cache, {holds}"))
     }
 
     /// The rooflines of all phases that have one.

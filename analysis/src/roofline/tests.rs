@@ -118,9 +118,36 @@ fn a_bound_has_the_name_that_the_first_measurement_gives_it() {
     });
     ceilings.caches[0].read_bytes_per_second = 40e9;
     assert_eq!(bound(&profile), expected);
-    // Without what it was at first, by what it is.
+    // Without what it was at first, too: what it touches fits there.
     profile.ceilings.as_mut().expect("ceilings").spreads.clear();
-    assert_ne!(bound(&profile), expected);
+    assert_eq!(bound(&profile), expected);
+}
+
+#[test]
+fn readings_that_jitter_around_each_other_leave_one_verdict() {
+    let each = 8_000_000;
+    let bricks = ["GateProjection", "UpProjection", "LmHead"];
+    let mut profile = run(&bricks.map(|name| (name, nanos(each, 20.0), weights(each))));
+    for (memory, cache) in [(50.0, 49.0), (49.0, 50.0), (50.0, 50.0), (48.0, 52.0), (52.0, 40.0)] {
+        let ceilings = profile.ceilings.as_mut().expect("ceilings");
+        ceilings.read_bytes_per_second = memory * GB;
+        ceilings.caches[2].read_bytes_per_second = cache * GB;
+        let roofline = roofline(&profile);
+        let of = place(&roofline, "LmHead");
+        assert_eq!((of.level.as_str(), of.least_level.as_str()), ("L3", "L3"));
+        assert_eq!((of.bound, of.reach), (Bound::Cache, Reach::Far));
+        assert!((of.of_roof - 20.0 / memory.max(cache)).abs() < 0.01, "{of:?}");
+        assert_eq!(
+            roofline.says_source().as_deref(),
+            Some(
+                "A pass touches 24.0 MB of weights and KV cache, which L3 holds: they come from there. It reads no \
+                 more than a quarter faster than memory here, so the higher limit of both stands."
+            )
+        );
+    }
+    profile.ceilings = Some(ceilings());
+    let says = roofline(&profile).says_source().expect("weights");
+    assert!(says.ends_with("which L3 holds: they come from there."), "{says}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use brickscope_profile::text::{
 use crate::backends::{BackendCell, BackendComparison, BackendPhase, BackendRow};
 use crate::roofline::{Note, Reach};
 use crate::text::wrap;
-use crate::view::roofline::short;
+use crate::words::short;
 
 /// A block for each phase, with a row for each brick and backend, and what qualifies its figures. At
 /// most 80 columns wide.

@@ -6,7 +6,7 @@ use brickscope_profile::text::{count, printable, printable_text, screened_lines}
 use brickscope_profile::{Ceilings, KernelPace, Move, Numbers, Survey};
 
 use crate::text::wrap;
-use crate::view::roofline::short;
+use crate::words::short;
 
 /// The most kernels that are named without a figure.
 const MOST_NAMED: usize = 3;

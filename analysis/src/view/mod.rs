@@ -73,7 +73,7 @@ pub use self::requests::{
     client as requests_of_client, list_of_requests, request, requests, requests_in_words,
     table_of_times, times_of_requests,
 };
-pub use self::roofline::{memory_readings, roofline};
+pub use self::roofline::{memory_readings, roofline, swings_in_words};
 pub use self::roofline_svg::roofline_svg;
 pub use self::statistics::statistics;
 pub use self::summary::{

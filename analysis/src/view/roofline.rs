@@ -8,9 +8,10 @@ use brickscope_profile::text::{
 use brickscope_profile::{Absent, Ceilings, Phase, Profile, ReadingTime};
 
 use crate::roofline::{
-    AT, MEMORY, MOST, NEAR, Note, Reach, Roofline, RooflineBrick, SWINGS, ShownBy, Standing,
+    AT, MOST, NEAR, Note, Reach, Roofline, RooflineBrick, SWINGS, ShownBy, Standing,
 };
 use crate::text::wrap;
+use crate::words::short;
 
 /// The plot and the table of each phase that has a roofline; for the others, why there is none. At
 /// most 80 columns wide.
@@ -106,16 +107,6 @@ pub(super) fn in_report(profile: &Profile, phase: Phase, text: &mut String) {
 pub(super) fn letter(index: usize) -> char {
     let letters = ('A'..='Z').chain('a'..='z');
     letters.chain(['?']).nth(index.min(52)).unwrap_or('?')
-}
-
-/// Three significant digits, or the integer part if that has more.
-pub(super) fn short(value: f64) -> String {
-    match value {
-        _ if value > 0.0 && value < 0.005 => "<0.01".to_owned(),
-        ..9.995 => format!("{value:.2}"),
-        ..999.95 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
 }
 
 fn table(roofline: &Roofline, text: &mut String) {
@@ -216,17 +207,22 @@ fn table(roofline: &Roofline, text: &mut String) {
     }
     notes.extend(roofline.pace_absent.as_ref().map(|absent| printable_text(&absent.reason)));
     if any_unsettled {
-        notes.push(format!(
-            "swings: its limit was measured to be {:.0} % lower or more, or beside other programs, so near or far can't be \
-             told",
-            100.0 * (1.0 - 1.0 / SWINGS)
-        ));
+        notes.push(swings_in_words());
     }
     for note in notes {
         for line in wrap(&note, 78) {
             let _ = writeln!(text, "{line}");
         }
     }
+}
+
+/// What `swings` means beside a brick.
+#[must_use]
+pub fn swings_in_words() -> String {
+    format!(
+        "swings: its limit was measured to be {:.0} % lower or more, or beside other programs, so near or far can't be told",
+        100.0 * (1.0 - 1.0 / SWINGS)
+    )
 }
 
 /// Where weights come from, and what is to be known of memory's bandwidth.
@@ -246,16 +242,7 @@ fn roofline_notes(roofline: &Roofline) -> Vec<String> {
             notes.push(peak.to_owned());
         }
     }
-    if roofline.pass_bytes > 0 {
-        let size = roofline.pass_bytes as f64 / 1e6;
-        let holds = if roofline.pass_level == MEMORY {
-            "more than any cache holds: they come from memory".to_owned()
-        } else {
-            let level = printable(&roofline.pass_level);
-            format!("which {level} holds: they come from there")
-        };
-        notes.push(format!("A pass touches {} MB of weights and KV cache, {holds}.", short(size)));
-    }
+    notes.extend(roofline.says_source());
     let [least, most] = [roofline.least_bytes_per_second, roofline.peak_bytes_per_second];
     for shown in &roofline.shown_by {
         let ShownBy { of, name, phase, per_second, measured_per_second, .. } = shown;

@@ -6,7 +6,7 @@ use brickscope_profile::text::{percent, printable, screened};
 use brickscope_profile::{Ceilings, Profile};
 
 use crate::roofline::Roofline;
-use crate::view::roofline::{Axes, decade, letter, phases, points, short};
+use crate::view::roofline::{Axes, decade, letter, phases, points};
 use crate::view::svg::{escaped, line, text};
 
 const WIDTH: usize = 900;

@@ -40,7 +40,7 @@ use crate::{device, interrupt};
 /// did, 3 if the samples don't decide it, 2 if the two can't be compared.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope flamegraph model.gguf\n  brickscope flamegraph model.gguf --via spans --by layer\n  brickscope flamegraph RUN\n  brickscope flamegraph -o flames -- ./my-engine model.gguf\n  brickscope flamegraph perf.data --run RUN\n  brickscope flamegraph model.gguf --diff flames/main --threshold 3"
+    after_help = "Examples:\n  brickscope flamegraph model.gguf\n  brickscope flamegraph model.gguf --via spans --by layer\n  brickscope flamegraph RUN\n  brickscope flamegraph -o flames -- ./my-engine model.gguf\n  brickscope flamegraph perf.data --run RUN\n  brickscope flamegraph model.gguf --diff flames/main --threshold 3\n\nOne brick: a click on it, in flamegraph.svg or in the report's flame view, shows\nit alone. A picture of it:\n  grep ';LmHead' flamegraph.folded > lm-head.folded\n  brickscope flamegraph lm-head.folded"
 )]
 pub(crate) struct FlamegraphArgs {
     /// The GGUF file to run, or a run, a perf.data file or folded stacks to draw. A run is named by its folder, its tag, the

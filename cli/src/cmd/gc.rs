@@ -63,10 +63,13 @@ pub(crate) fn run(args: &GcArgs) -> Result<()> {
             }
         }
     }
-    let (runs, bytes) = (count(runs, "run"), size(bytes));
+    let stay = (list.rows.len() as u64).saturating_sub(runs);
+    let tagged = list.rows.iter().filter(|row| row.is_tagged).count();
+    let (runs, bytes, stay) = (count(runs, "run"), size(bytes), count(stay, "run"));
+    let stay = format!("what stays: {stay}, {tagged} with a tag");
     text += &match args.yes {
-        true => format!("{runs} removed, {bytes}\n"),
-        false => format!("{runs}, {bytes}: --yes removes them\n"),
+        true => format!("{runs} removed, {bytes}; {stay}\n"),
+        false => format!("{runs}, {bytes}: --yes removes them; {stay}\n"),
     };
     output::print(text)?;
     ensure!(failed == 0, "{} not removed", count(failed, "run"));

@@ -31,9 +31,8 @@ pub(crate) fn tell(profile: &mut Profile, status: Option<ExitStatus>) {
 
 /// What asked it to end, if it ended because of that.
 fn asked_by(status: ExitStatus) -> Option<&'static str> {
-    let is_by = |signal: i32| {
-        status.signal() == Some(signal) || status.code() == Some(BY_SIGNAL + signal)
-    };
+    let is_by =
+        |signal: i32| status.signal() == Some(signal) || status.code() == Some(BY_SIGNAL + signal);
     let asked = [(SIGINT, "Ctrl-C"), (SIGTERM, "SIGTERM")];
     asked.into_iter().find(|(signal, _)| is_by(*signal)).map(|(_, by)| by)
 }

@@ -299,10 +299,13 @@ fn old_runs_are_removed_but_none_with_a_tag() {
     place.printed(&["tag", "20261129-a", "first"]);
     let text = place.printed(&["gc", "--keep", "2"]);
     assert!(text.starts_with("brickscope-runs/20261129-b  "), "{text}");
-    assert!(text.lines().last().is_some_and(|line| line.starts_with("1 run, ")), "{text}");
+    let last = text.lines().last().expect("a sum");
+    assert!(last.starts_with("1 run, "), "{text}");
+    assert!(last.ends_with("--yes removes them; what stays: 3 runs, 1 with a tag"), "{text}");
     assert_eq!(place.names().len(), 4, "nothing was removed");
     let text = place.printed(&["gc", "--keep", "2", "--yes"]);
     assert!(text.contains("1 run removed, "), "{text}");
+    assert!(text.ends_with("; what stays: 3 runs, 1 with a tag\n"), "{text}");
     assert_eq!(place.names(), ["d", "c", "20261129-a"]);
     assert!(place.refused(&["gc"]).contains("--keep"));
 }

@@ -120,9 +120,8 @@ window.addEventListener("load", function () { setTimeout(function () {
             return (way === "hidden" || way === "clip") && outer instanceof HTMLElement && outer.tagName !== "SUMMARY" && outer.scrollWidth > outer.clientWidth + 1;
         });
     };
-    /* Or opens: the first line of warnings ends where the window does. */
     var scrolls = function (e) {
-        return around(e).some(function (outer) { return has(outer, ".scroll, nav ol, details:not([open]) > summary"); });
+        return around(e).some(function (outer) { return has(outer, ".scroll, nav ol"); });
     };
     var check_places = function () {
         var wider = Math.max(document.documentElement.scrollWidth, document.body.scrollWidth) - window.innerWidth;

@@ -475,7 +475,16 @@ fn the_answer_is_first_then_what_to_do_the_figures_and_a_line_of_warnings() {
         [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&#39;")]
             .into_iter()
             .fold(view::next_step(&profile), |text, (of, with)| text.replace(of, with))
+            // What is in backticks is code.
+            .split('`')
+            .enumerate()
+            .map(|(nth, part)| match nth % 2 {
+                0 => part.to_owned(),
+                _ => format!("<code>{part}</code>"),
+            })
+            .collect::<String>()
     );
+    assert!(next.contains("<code>--threads</code>"), "{next}");
     let order = [
         "class=\"headline\"",
         &next,

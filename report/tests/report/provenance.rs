@@ -236,6 +236,7 @@ impl<'f> Files<'f> {
                 told.push(typical::basis_in_words(is_of_medians, of, all));
             }
         }
+        told.push(view::swings_in_words());
         told.extend(view::requests_in_words(profile));
         told.extend(view::busy_in_words(profile).into_iter().flatten());
         let overlapped = Phase::SHOWN.map(|phase| rate::Overlapped::of(profile, phase));
@@ -281,6 +282,7 @@ impl<'f> Files<'f> {
                         told.push(says);
                     }
                 }
+                told.extend(roofline.says_source());
                 told.extend(roofline.pace_absent.map(|absent| absent.reason));
                 for brick in roofline.bricks {
                     told.extend(brick.absent.map(|absent| absent.reason));
@@ -641,7 +643,13 @@ pub(crate) fn check(page: &str, files: &mut Files<'_>) -> usize {
             let holds = match kind {
                 "file" => strings.contains(text),
                 "library" => {
-                    files.told.contains(text) || strings.contains(text) || !has_digit(text)
+                    // What is in backticks is code.
+                    let plain = text.replace('`', "");
+                    let is_it = |told: &String| told.replace('`', "") == plain;
+                    files.told.contains(text)
+                        || strings.contains(text)
+                        || !has_digit(text)
+                        || files.told.iter().chain(&strings).any(is_it)
                 }
                 "name" => {
                     strings.contains(text) || files.names.iter().any(|name| shown(name) == text)

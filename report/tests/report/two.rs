@@ -44,6 +44,8 @@ fn two_runs_lie_side_by_side_and_one_each_decides_nothing() {
     assert!(page.contains("nconclusive"), "{page:.4000}");
     assert!(section(&page, "bricks").contains("QkvProjection"));
     assert!(section(&page, "figures").contains("tokens/s"));
+    let place = |id: &str| page.find(&format!("<section id=\"{id}\"")).expect("a section");
+    assert!(place("bricks") < place("verdicts"), "which decide nothing");
     // Bars of both, and a map of where a token takes longer: in each layer of one brick alike.
     assert!(html_of(&page, "bricks").matches("class=\"c-side-b\"").count() > 4);
     let layers = html_of(&page, "layers");
@@ -52,6 +54,20 @@ fn two_runs_lie_side_by_side_and_one_each_decides_nothing() {
     let longer = decode.matches("<td class=\"n s12\">").count();
     assert_eq!((longer, decode.matches("<td class=\"n f0\">").count() > 3), (3, true), "{decode}");
     assert!(page.contains("one pass"), "a sample is a pass, not all of a prompt");
+}
+
+#[test]
+fn heads_say_what_tells_two_runs_of_one_model_apart() {
+    let (a, mut b) = (sample("moe"), slower("moe", 900));
+    b.model.as_mut().expect("a model").quantization = "q4_0".to_owned();
+    let comparison = compared(&a, &b);
+    let page = of_two(["runs/a", "runs/b"], &comparison, [&Ok(a), &Ok(b)]);
+    let head = page.split("</h1>").next().expect("a head");
+    let said = |of: &str| format!(" · <span data-text=\"file\">{of}</span>");
+    assert!(head.contains(&said("q8_0")) && head.contains(&said("q4_0")), "{head:.3000}");
+    let figures = html_of(&page, "figures");
+    assert!(figures.contains("<span class=\"side a\">A</span>"), "{figures:.2000}");
+    assert_eq!(figures.matches(&said("q4_0")).count(), 2, "the head, and the facts below it");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::{Paint, absent, heading, in_sight};
 use crate::app::{App, BrickRow, Seen};
 use crate::figures::{micros, percent_of, total_time};
 use crate::numbers::{CategoryNumbers, categories, rests};
-use crate::text::{columns, cut, padded, printable, printable_text};
+use crate::text::{columns, cut, padded, printable, printable_text, wrap};
 
 /// The columns of a row beside the name, the bar and the sum.
 const CELLS: usize = 54;
@@ -251,6 +251,10 @@ fn brick(
                             .map(|why| Line::raw(format!(" roofline absent: {}", why.reason))),
                     ),
                 }
+                let source = row.place.as_ref().and_then(|_| roofline.says_source());
+                let source = source.map(|text| wrap(&text, width.saturating_sub(1)));
+                let source = source.into_iter().flatten();
+                lines.extend(source.map(|line| Line::raw(format!(" {line}"))));
                 lines.extend(
                     row.notes.iter().map(|note| Line::raw(cut(&format!(" note: {note}"), width))),
                 );

@@ -255,7 +255,10 @@ fn threads(numbers: &Numbers<'_>) -> String {
                 let busy: f64 = threads.iter().map(|thread| thread.busy).sum();
                 let waiting: f64 = threads.iter().map(|thread| thread.waiting).sum();
                 let n = threads.len();
-                format!(" threads  {busy:.2} of {n} busy, {waiting:.2} waiting for a core")
+                // Of all that it has: those that compute are some of them.
+                format!(
+                    " threads  {busy:.2} of the process's {n} busy, {waiting:.2} waiting for a core"
+                )
             }
             None => " threads  -".to_owned(),
         },

@@ -11,7 +11,7 @@ use super::{
 use crate::history::{Figures, History};
 use crate::text::markdown as cell;
 use crate::view::fleet::fleet_lines;
-use crate::view::roofline::short;
+use crate::words::short;
 
 /// Each series as a heading, a table and its changes.
 #[must_use]

@@ -19,7 +19,7 @@ use crate::history::{
 };
 use crate::text::wrap;
 use crate::view::fleet::fleet_lines;
-use crate::view::roofline::short;
+use crate::words::short;
 
 /// The most bricks that are named at a change; JSON has them all.
 const MOST_BRICKS: usize = 5;

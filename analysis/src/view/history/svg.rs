@@ -6,8 +6,8 @@ use brickscope_profile::text::{screened, shortened};
 
 use super::{moment, no_change, signed, title};
 use crate::history::{Figures, History, Series};
-use crate::view::roofline::short;
 use crate::view::svg::{escaped, line, text};
+use crate::words::short;
 
 const WIDTH: usize = 900;
 const HEIGHT: usize = 320;
