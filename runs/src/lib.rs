@@ -7,6 +7,7 @@
 //! | `summary.rs` | the small file of a run that [`list()`] reads in place of its profile |
 //! | `archive.rs` | copies of flamegraphs that others replace |
 //! | `folder.rs` | [`RunDir`]: the folder that a run is written to |
+//! | `speed.rs` | how fast a run decoded, and which passes that is of |
 //! | `so_far.rs` | [`write_so_far()`]: what there is of a run that goes on, in a folder of its own |
 //! | `read.rs` | [`load`]: a run, given its folder or its file |
 //! | `receipts.rs` | a receipt of a run, and whether it is as it was made |
@@ -39,6 +40,7 @@ mod remove;
 pub mod settings;
 pub mod sides;
 mod so_far;
+mod speed;
 mod summary;
 pub mod tag;
 mod times;
@@ -59,5 +61,6 @@ pub use crate::receipts::{receipt_file, sealed};
 pub use crate::remove::{Contents, NotOurs, Removed, contents, old, remove};
 pub use crate::settings::home;
 pub use crate::so_far::write_so_far;
+pub use crate::speed::Speed;
 pub use crate::summary::{Passes, Series, Summary};
 pub use crate::writing::BeingWritten;

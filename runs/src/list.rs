@@ -20,6 +20,7 @@ use brickscope_profile::save::{parse_rfc3339, time_rfc3339};
 use crate::files::{
     FLAMEGRAPH, PROFILE, RECEIPT, REPORT, SAMPLES, SUMMARY, TAG, is_part, number_of_process,
 };
+use crate::speed::Speed;
 use crate::summary::Summary;
 use crate::tag;
 use crate::times::Times;
@@ -87,11 +88,10 @@ pub struct Row {
 }
 
 impl Row {
-    /// Decoded tokens per second; `None` for a set, whose processes have a rate each.
+    /// How fast it decoded; `None` for a set, whose processes have a rate each.
     #[must_use]
-    pub fn decode_tokens_per_second(&self) -> Option<f64> {
-        let summary = self.summary.as_ref().filter(|_| self.processes == 0);
-        summary.and_then(|summary| summary.decode_tokens_per_second)
+    pub fn speed(&self) -> Option<Speed> {
+        self.summary.as_ref().filter(|_| self.processes == 0).and_then(Speed::of_run)
     }
 
     /// When it was written here, which is what makes a run a newer one.
@@ -541,7 +541,7 @@ mod tests {
         }
         let found = list(folder.path(), ALL).expect("a folder");
         let [row] = &found.rows[..] else { panic!("{found:?}") };
-        assert_eq!((row.processes, row.decode_tokens_per_second()), (3, None));
+        assert_eq!((row.processes, row.speed()), (3, None));
         assert_eq!(models(&found), [Some("model set/2")]);
         // And its folder is one of runs.
         let within = list(&folder.path().join("set"), ALL).expect("a folder");

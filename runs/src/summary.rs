@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::{self, PROFILE, SUMMARY};
 
 /// To be raised when a figure of the same profile becomes another one, so that files of before don't count.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The most bytes of the file, which has some hundred.
 const MOST_BYTES: u64 = 16 << 10;
@@ -48,6 +48,9 @@ pub struct Summary {
     /// Decoded tokens per second, as the first screen says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode_tokens_per_second: Option<f64>,
+    /// The part of the time of decoding that this rate leaves out, since passes were disturbed or had a stall.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode_left_out_of_wall: Option<f64>,
     /// Why a list has no rate, though the first screen has: nothing ran for most of the time that it is of. There it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_rate: Option<String>,
@@ -127,6 +130,7 @@ impl Summary {
             decode_tokens_per_second: rate
                 .filter(|_| no_rate.is_none())
                 .map(|rate| rate.tokens_per_second),
+            decode_left_out_of_wall: rate.and_then(|rate| rate.left_out_of_wall),
             no_rate,
             decode_passes_overlapped: rate.and_then(|rate| rate.passes_overlapped),
             passes,
@@ -146,6 +150,7 @@ impl Summary {
             backend: short(&receipt.run.kernels),
             threads: Some(receipt.run.threads).filter(|&threads| threads > 0),
             decode_tokens_per_second: receipt.tokens_per_second,
+            decode_left_out_of_wall: None,
             no_rate: None,
             decode_passes_overlapped: None,
             passes: None,
@@ -279,7 +284,7 @@ mod tests {
         let kept = folder.path().join(SUMMARY);
         let text = fs::read_to_string(&kept).expect("it is there");
         for other in [
-            text.replace("\"summary_version\":3", "\"summary_version\":2"),
+            text.replace("\"summary_version\":4", "\"summary_version\":3"),
             text[..text.len() / 2].to_owned(),
             format!("{text}{}", " ".repeat(20_000)),
             String::new(),

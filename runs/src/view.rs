@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use brickscope_analysis::rate::Overlapped;
+use brickscope_analysis::rate::{Overlapped, Rule};
 use brickscope_analysis::text::{columns, cut, digits};
 use brickscope_profile::save::parse_rfc3339;
 use brickscope_profile::text::{count, printable};
@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::files::REPORT;
 use crate::list::{List, Row};
+use crate::speed::Speed;
 use crate::summary::Summary;
 
 const COLUMNS: usize = 8;
@@ -37,7 +38,8 @@ const BETWEEN: &str = "  ";
 
 /// One line for each run, the newest first. Names are cut to lines of `width` columns; `None` leaves them whole, for programs.
 ///
-/// A figure that the run doesn't have is `-`, and one that wasn't read `?`.
+/// A figure that the run doesn't have is `-`, and one that wasn't read `?`. A rate that leaves out more than a small part of
+/// the time has a `*`.
 #[must_use]
 pub fn table(list: &List, width: Option<usize>) -> String {
     let newest = list.rows.first().map_or("", |row| year(row.written()));
@@ -68,7 +70,24 @@ pub fn table(list: &List, width: Option<usize>) -> String {
         text.push_str(&width.map_or_else(|| said.clone(), |width| cut(&said, width)));
         text.push('\n');
     }
+    if list.rows.iter().any(|row| row.speed().is_some_and(is_clean)) {
+        text.push_str(OF_CLEAN);
+    }
     text
+}
+
+/// What a `*` at a rate is.
+const OF_CLEAN: &str = "* without disturbed passes, which took more than a small part of the time:\n  \
+                        no figure to hold against one without a *\n";
+
+fn is_clean(speed: Speed) -> bool {
+    speed.rule == Rule::Clean
+}
+
+/// `291`, or `15442*` of a rate that leaves out disturbed passes.
+fn rate(speed: Speed) -> String {
+    let mark = if is_clean(speed) { "*" } else { "" };
+    digits(speed.tokens_per_second) + mark
 }
 
 /// What differs between the runs of a list, so that their rates are of different things.
@@ -168,8 +187,8 @@ fn cells(row: &Row, newest: &str, differs: Differs) -> [String; COLUMNS] {
         Some(_) => "can't be read".to_owned(),
         None => model,
     };
-    let rate = match row.processes {
-        0 => row.decode_tokens_per_second().map_or_else(|| absent.to_owned(), digits),
+    let speed = match row.processes {
+        0 => row.speed().map_or_else(|| absent.to_owned(), rate),
         n => count(n as u64, "run"),
     };
     let passes = of.and_then(|of| of.passes).filter(|_| row.processes == 0);
@@ -180,7 +199,7 @@ fn cells(row: &Row, newest: &str, differs: Differs) -> [String; COLUMNS] {
         when(row.written(), newest),
         model,
         of.map_or_else(|| absent.to_owned(), |of| differs.cell(of)),
-        rate,
+        speed,
         disturbed.unwrap_or_else(|| absent.to_owned()),
         size(row.bytes),
         row.tag.clone().unwrap_or_else(|| no_tag.to_owned()),
@@ -228,7 +247,7 @@ fn row_as_json(row: &Row) -> Value {
         of.extend(value.map(|value| (name.to_owned(), value)));
     };
     let summary = row.summary.as_ref();
-    let rate = row.decode_tokens_per_second();
+    let speed = row.speed();
     let passes = summary.and_then(|of| of.passes).filter(|_| row.processes == 0);
     add("name", Some(json!(row.name.to_string_lossy())));
     add("path", Some(json!(row.path.to_string_lossy())));
@@ -239,9 +258,12 @@ fn row_as_json(row: &Row) -> Value {
     add("quantization", summary.and_then(|of| of.quantization.as_ref()).map(|of| json!(of)));
     add("backend", summary.and_then(|of| of.backend.as_ref()).map(|of| json!(of)));
     add("threads", summary.and_then(|of| of.threads).map(|threads| json!(threads)));
-    add("decode_tokens_per_second", rate.map(|rate| json!(rate)));
+    add("decode_tokens_per_second", speed.map(|speed| json!(speed.tokens_per_second)));
+    add("rate_of", speed.map(|speed| json!(speed.rule)));
+    let left_out = speed.and_then(|speed| speed.left_out_of_wall);
+    add("rate_leaves_out_of_wall", left_out.map(|part| json!(part)));
     add("decode_passes_overlapped", overlapped(row).map(|of| json!(of)));
-    add("no_rate", rate.is_none().then(|| json!(no_rate(row))));
+    add("no_rate", speed.is_none().then(|| json!(no_rate(row))));
     add("passes", passes.map(|of| json!(of)));
     add("processes", (row.processes > 0).then(|| json!(row.processes)));
     add("bytes", Some(json!(row.bytes)));
@@ -291,6 +313,7 @@ mod tests {
                 backend: Some("avx512".to_owned()),
                 threads: Some(2),
                 decode_tokens_per_second: Some(291.4),
+                decode_left_out_of_wall: None,
                 no_rate: None,
                 decode_passes_overlapped: None,
                 passes: Some(Passes { phase: None, all: 64, disturbed: Some(3) }),
@@ -365,6 +388,29 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
         let json: Value = serde_json::from_str(&json(&of, Path::new("runs"))).expect("it is JSON");
         let overlapped = &json["runs"][0]["decode_passes_overlapped"];
         assert_eq!(overlapped["tokens_per_second_together"], 123.0);
+    }
+
+    #[test]
+    fn a_rate_without_disturbed_passes_is_marked() {
+        let mut of = list();
+        let left_out = |list: &mut List, part| {
+            let summary = list.rows[0].summary.as_mut().expect("it was read");
+            summary.decode_left_out_of_wall = Some(part);
+        };
+        let rate_of = |list: &List| {
+            let json: Value = serde_json::from_str(&json(list, Path::new("runs"))).expect("JSON");
+            let run = &json["runs"][0];
+            (run["rate_of"].clone(), run["rate_leaves_out_of_wall"].clone())
+        };
+        // A small part makes no other figure of it.
+        left_out(&mut of, 0.01);
+        assert!(!table(&of, Some(80)).contains('*'));
+        assert_eq!(rate_of(&of), (json!("all"), json!(0.01)));
+        left_out(&mut of, 0.883);
+        let text = table(&of, Some(80));
+        assert!(text.contains("    291*       3/64"), "{text}");
+        assert!(text.ends_with(OF_CLEAN) && text.lines().all(|line| columns(line) <= 80), "{text}");
+        assert_eq!(rate_of(&of), (json!("clean"), json!(0.883)));
     }
 
     #[test]
