@@ -203,9 +203,9 @@
       name(html("th", { scope: "row" }, row), run);
       html("td", { class: "tag" }, row, run.tag || "");
       rate(html("td", { class: "n" }, row), run);
-      html("td", { class: "model" }, row, run.series);
+      html("td", { class: "model" }, row, run.series + (run.model && run.imported_from ? " (" + run.imported_from + ")" : ""));
       disturbed(html("td", { class: "n" }, row), run);
-      html("td", { class: "when" }, row, when(run.imported_at || run.created));
+      html("td", { class: "when" }, row, when(run.created));
       size(html("td", { class: "n" }, row), run);
     });
     end = Math.min(end + ROWS, here.length);

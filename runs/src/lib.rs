@@ -16,6 +16,7 @@
 //! | `left_out.rs` | a run without its disturbed passes |
 //! | `tag.rs` | names that users give to runs |
 //! | `list.rs` | [`list()`]: the runs in a folder, newest first |
+//! | `wanted.rs` | which runs of a list are wanted: [`Wanted`] |
 //! | `find.rs` | [`find()`]: which run a word names. The one place that decides it |
 //! | `remove.rs` | removing runs, and nothing else; [`old`]: which of many |
 //! | `settings.rs` | [`Settings`](settings::Settings): the user's defaults, in `brickscope.toml` |
@@ -45,6 +46,7 @@ mod summary;
 pub mod tag;
 mod times;
 pub mod view;
+mod wanted;
 mod writing;
 
 pub use crate::archive::{ARCHIVES, archive};
@@ -63,4 +65,5 @@ pub use crate::settings::home;
 pub use crate::so_far::write_so_far;
 pub use crate::speed::Speed;
 pub use crate::summary::{Passes, Series, Summary};
+pub use crate::wanted::{Moment, Wanted};
 pub use crate::writing::BeingWritten;

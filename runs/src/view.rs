@@ -1,5 +1,6 @@
 //! A list of runs as a table and as JSON.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use brickscope_analysis::rate::{Overlapped, Rule};
@@ -39,12 +40,13 @@ const BETWEEN: &str = "  ";
 /// One line for each run, the newest first. Names are cut to lines of `width` columns; `None` leaves them whole, for programs.
 ///
 /// A figure that the run doesn't have is `-`, and one that wasn't read `?`. A rate that leaves out more than a small part of
-/// the time has a `*`.
+/// the time has a `*`. `now` is a time in this year, in RFC 3339.
 #[must_use]
-pub fn table(list: &List, width: Option<usize>) -> String {
-    let newest = list.rows.first().map_or("", |row| year(row.written()));
+pub fn table(list: &List, width: Option<usize>, now: &str) -> String {
     let differs = Differs::of(list);
-    let rows: Vec<_> = list.rows.iter().map(|row| cells(row, newest, differs)).collect();
+    let alike = of_several_files(list);
+    let row = |row: &Row| cells(row, year(now), differs, &alike);
+    let rows: Vec<_> = list.rows.iter().map(row).collect();
     let mut widths = HEADINGS.map(wide);
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -174,14 +176,39 @@ fn wide(cell: &str) -> usize {
     if cell.is_ascii() { cell.len() } else { columns(cell) }
 }
 
-fn cells(row: &Row, newest: &str, differs: Differs) -> [String; COLUMNS] {
+/// A model and its quantisation. Of an import that knows no model, its file says most.
+fn model(of: &Summary) -> String {
+    let named = if of.model.is_some() { &of.model } else { &of.imported_from };
+    let parts = [named, &of.quantization].into_iter().flatten().map(|name| printable(name));
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+/// The models of which several files were imported: the model alone doesn't tell those runs apart.
+fn of_several_files(list: &List) -> BTreeSet<String> {
+    let mut files: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for of in list.rows.iter().filter_map(|row| row.summary.as_ref()) {
+        if let (Some(_), Some(file)) = (&of.model, &of.imported_from) {
+            files.entry(model(of)).or_default().insert(file);
+        }
+    }
+    files.retain(|_, files| files.len() > 1);
+    files.into_keys().collect()
+}
+
+fn cells(
+    row: &Row,
+    this_year: &str,
+    differs: Differs,
+    alike: &BTreeSet<String>,
+) -> [String; COLUMNS] {
     let absent = if row.summary.is_some() { "-" } else { "?" };
     let of = row.summary.as_ref();
     let model = of.map_or_else(String::new, |of| {
-        // Of an import that knows no model, its file says most.
-        let named = if of.model.is_some() { &of.model } else { &of.imported_from };
-        let parts = [named, &of.quantization].into_iter().flatten().map(|name| printable(name));
-        parts.collect::<Vec<_>>().join(" ")
+        let model = model(of);
+        match &of.imported_from {
+            Some(file) if alike.contains(&model) => format!("{model} ({})", printable(file)),
+            _ => model,
+        }
     });
     let model = match &row.trouble {
         Some(_) => "can't be read".to_owned(),
@@ -196,7 +223,7 @@ fn cells(row: &Row, newest: &str, differs: Differs) -> [String; COLUMNS] {
     let no_tag = if row.is_tagged { "?" } else { "" };
     [
         printable(&row.name.to_string_lossy()),
-        when(row.written(), newest),
+        when(&row.created, this_year),
         model,
         of.map_or_else(|| absent.to_owned(), |of| differs.cell(of)),
         speed,
@@ -210,11 +237,11 @@ fn year(created: &str) -> &str {
     created.get(..4).unwrap_or_default()
 }
 
-/// Month, day and time in the year of the newest run; the day of others.
-fn when(created: &str, newest: &str) -> String {
+/// Month, day and time in this year; the day of others.
+fn when(created: &str, this_year: &str) -> String {
     let Some((whole, _)) = parse_rfc3339(created) else { return String::new() };
     match (whole.get(..10), whole.get(5..16)) {
-        (_, Some(moment)) if year(whole) == newest => moment.replace('T', " "),
+        (_, Some(moment)) if year(whole) == this_year => moment.replace('T', " "),
         (Some(day), _) => day.to_owned(),
         _ => String::new(),
     }
@@ -297,6 +324,11 @@ mod tests {
 
     use super::*;
     use crate::summary::Passes;
+    use crate::wanted::Wanted;
+
+    fn table(list: &List, width: Option<usize>) -> String {
+        super::table(list, width, "2026-12-01T00:00:00Z")
+    }
 
     fn row(name: &str, created: &str) -> Row {
         Row {
@@ -414,11 +446,11 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
     }
 
     #[test]
-    fn an_import_is_of_when_it_was_imported() {
+    fn an_import_is_of_when_its_work_ran() {
         let mut list = list();
         list.rows[0].imported_at = Some("2026-11-30T10:20:30.400Z".to_owned());
         let text = table(&list, None);
-        assert!(text.lines().any(|line| line.contains("  11-30 10:20  ")), "{text}");
+        assert!(text.lines().nth(1).is_some_and(|line| line.contains("  11-29 12:15  ")), "{text}");
         let value: Value = serde_json::from_str(&json(&list, Path::new("runs"))).expect("JSON");
         assert_eq!(value["runs"][0]["created"], "2026-11-29T12:15:00Z");
         assert_eq!(value["runs"][0]["imported_at"], "2026-11-30T10:20:30.400Z");
@@ -440,6 +472,42 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
         let value: Value = serde_json::from_str(&json(&list, Path::new("runs"))).expect("JSON");
         assert_eq!(value["runs"][0]["imported_from"], "vllm.json.gz + capture");
         assert!(value["runs"][0].get("model").is_none(), "{value}");
+    }
+
+    #[test]
+    fn imports_of_one_model_are_told_apart_by_their_files() {
+        let mut list = list();
+        let mut file = |nth: usize, name: &str| {
+            let mut other = row("other", "2026-11-28T09:00:00Z");
+            if let Some(summary) = &mut other.summary {
+                summary.imported_from = Some(name.to_owned());
+            }
+            list.rows[nth] = other;
+            table(&list, None)
+        };
+        assert!(!file(0, "monday.json").contains("monday"), "one needs no file");
+        let text = file(1, "tuesday.json");
+        assert!(text.contains("110m q8_0 (monday.json)"), "{text}");
+        assert!(text.contains("110m q8_0 (tuesday.json)"), "{text}");
+    }
+
+    #[test]
+    fn a_list_has_the_runs_that_are_wanted() {
+        let named = |wanted: &Wanted| {
+            let mut list = list();
+            wanted.keep(&mut list);
+            let names = list.rows.iter().map(|row| row.name.to_string_lossy().into_owned());
+            names.collect::<Vec<_>>()
+        };
+        let at = |text: &str| Some(text.parse().expect("a moment"));
+        let all = ["20261129-121500", "main", "20251128-090000"];
+        assert_eq!(named(&Wanted::default()), all);
+        let since = Wanted { since: at("2026-11-28"), ..Wanted::default() };
+        assert_eq!(named(&since), all[..2]);
+        let until = Wanted { until: at("2026-11-28"), ..since };
+        assert_eq!(named(&until), all[1..2]);
+        let tag = Wanted { tag: Some("b*".to_owned()), ..Wanted::default() };
+        assert_eq!(named(&tag), all[..1]);
     }
 
     #[test]
