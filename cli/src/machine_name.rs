@@ -1,6 +1,6 @@
-//! The name of a machine, which tells its runs from those of others.
+//! The names of a machine and of the engine's commit, which tell runs from those of others.
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Error, Result, ensure};
 #[cfg(feature = "parquet")]
 use brickscope::Profile;
 use brickscope_analysis::machine_name::check;
@@ -15,6 +15,21 @@ pub(crate) fn given() -> Result<Option<String>> {
     let name = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
     name.iter().try_for_each(|name| check(name).map_err(Error::msg)).context(VARIABLE)?;
     Ok(name)
+}
+
+/// What names the engine's commit.
+const COMMIT: &str = "BRICKSCOPE_COMMIT";
+
+/// The commit that the user says the engine is of, if any.
+pub(crate) fn commit() -> Result<Option<String>> {
+    let commit = std::env::var(COMMIT).ok().filter(|commit| !commit.is_empty());
+    if let Some(commit) = &commit {
+        ensure!(
+            commit.len() <= 100 && commit.chars().all(|of| of.is_ascii_graphic()),
+            "{COMMIT}: it can't name a commit: use 1 to 100 letters, digits and signs"
+        );
+    }
+    Ok(commit)
 }
 
 /// Whether a run can be of this machine, by its processor and its memory.

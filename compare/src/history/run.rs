@@ -28,6 +28,8 @@ pub struct Run {
     pub(super) version: String,
     pub(super) binary: Option<String>,
     pub(super) commit: Option<String>,
+    /// Whether whoever measured named it.
+    names_commit: bool,
     /// The machine's name, if whoever measured gave it one.
     pub(super) machine: Option<String>,
     /// The boot of the machine, by the first digits of its hash.
@@ -94,6 +96,19 @@ const LLAMA_BENCH: &str = "llama-bench";
 /// The entry of a receipt's environment that names the machine.
 pub const MACHINE: &str = "MACHINE";
 
+/// The entry that names the commit of what was measured, if whoever measured did: brickscope's own is under `COMMIT`.
+pub const ENGINE_COMMIT: &str = "ENGINE_COMMIT";
+
+/// The commit that a receipt is of: what whoever measured named, else brickscope's own.
+#[must_use]
+pub fn commit_of(receipt: &Receipt) -> Option<&String> {
+    commit_in(&receipt.environment)
+}
+
+fn commit_in(environment: &BTreeMap<String, String>) -> Option<&String> {
+    environment.get(ENGINE_COMMIT).or_else(|| environment.get("COMMIT"))
+}
+
 /// The name of the entry for unattributed time among the bricks.
 pub(super) const UNATTRIBUTED: &str = "unattributed";
 
@@ -126,7 +141,8 @@ impl Run {
             time,
             version: receipt.binary.version.clone(),
             binary: receipt.binary.sha256.clone(),
-            commit: receipt.environment.get("COMMIT").cloned(),
+            commit: commit_of(receipt).cloned(),
+            names_commit: receipt.environment.contains_key(ENGINE_COMMIT),
             machine: receipt.environment.get(MACHINE).cloned(),
             boot: receipt.machine.boot.as_deref().map(short),
             model: receipt.model.name.clone().unwrap_or_else(|| receipt.model.path.clone()),
@@ -183,6 +199,7 @@ impl Run {
             version: program.clone(),
             binary: None,
             commit,
+            names_commit: false,
             machine: None,
             boot: None,
             model: if file.is_empty() { "several models" } else { file }.to_owned(),
@@ -221,11 +238,14 @@ impl Run {
         all.map(|(run, test): (_, &RunTest)| (&test.kind, &test.work, run))
     }
 
-    /// Whether it is of the same program: the same file or, where that isn't stated, the same commit without changes.
+    /// Whether it is of the same program: the same commit if both name one; else the same file or, where that isn't stated,
+    /// the same commit without changes.
     #[must_use]
     pub fn is_same_build(&self, other: &Self) -> bool {
         match (&self.binary, &other.binary) {
-            (Some(own), Some(theirs)) => own == theirs,
+            (Some(own), Some(theirs)) if !(self.names_commit && other.names_commit) => {
+                own == theirs
+            }
             _ => {
                 let is_clean = |commit: &String| !commit.ends_with("-dirty");
                 self.commit == other.commit && self.commit.as_ref().is_some_and(is_clean)
@@ -537,6 +557,16 @@ mod tests {
         for bad in ["yesterday", "2026-99-99T99:99:99Z"] {
             assert_eq!(time(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_commit_that_was_named_comes_before_brickscope_s_own() {
+        let mut environment = BTreeMap::new();
+        assert_eq!(commit_in(&environment), None);
+        environment.insert("COMMIT".to_owned(), "9b4aecab".to_owned());
+        assert_eq!(commit_in(&environment).map(String::as_str), Some("9b4aecab"));
+        environment.insert(ENGINE_COMMIT.to_owned(), "c1".to_owned());
+        assert_eq!(commit_in(&environment).map(String::as_str), Some("c1"));
     }
 
     #[test]

@@ -231,6 +231,7 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
         );
     }
     machine_name::given()?;
+    machine_name::commit()?;
     runs::ready_for_lake(args.lake.as_deref())?;
     interrupt::watch()?;
     let Done { measurements, model, folder, cut_short, trouble, pushing } =

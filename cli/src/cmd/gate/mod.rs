@@ -206,7 +206,7 @@ fn by_lake(args: &GateArgs, baseline: &Path, run: &Path) -> Result<ExitCode> {
 /// The commit of a run that doesn't state it.
 #[cfg(feature = "parquet")]
 fn named() -> String {
-    let commit = std::env::var("BRICKSCOPE_COMMIT").ok().filter(|commit| !commit.is_empty());
+    let commit = crate::machine_name::commit().ok().flatten();
     commit.unwrap_or_else(|| UNNAMED.to_owned())
 }
 
