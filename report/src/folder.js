@@ -36,6 +36,7 @@
     if (value === undefined) html("span", { class: "absent", title: run.no_rate || "" }, parent, "-");
     else number(parent, value, "/runs/" + run.index + "/decode_tokens_per_second", 1, digits(value), "");
     if (clean(run)) html("span", { title: CLEAN }, parent, "*");
+    if (run.processes && value !== undefined) html("span", { title: "the median of its processes" }, parent, " median");
   }
   function disturbed(parent, run) {
     var at = "/runs/" + run.index + "/passes/";

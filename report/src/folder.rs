@@ -56,6 +56,9 @@ struct Listed {
     /// Which passes that is of.
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_of: Option<Rule>,
+    /// Of a set, how many processes that is the median of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    processes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     no_rate: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

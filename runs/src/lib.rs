@@ -59,7 +59,7 @@ pub use crate::give_back::give_back;
 pub use crate::left_out::without_disturbed;
 pub use crate::list::{Budget, List, Row, list};
 pub use crate::read::{load, newest_receipt, spare};
-pub use crate::receipts::{receipt_file, sealed};
+pub use crate::receipts::{receipt_file, receipt_files, sealed};
 pub use crate::remove::{Contents, NotOurs, Removed, contents, old, remove};
 pub use crate::settings::home;
 pub use crate::so_far::write_so_far;

@@ -75,6 +75,9 @@ pub fn table(list: &List, width: Option<usize>, now: &str) -> String {
     if list.rows.iter().any(|row| row.speed().is_some_and(is_clean)) {
         text.push_str(OF_CLEAN);
     }
+    if list.rows.iter().any(|row| row.of_processes.is_some()) {
+        text.push_str(OF_PROCESSES);
+    }
     text
 }
 
@@ -86,10 +89,17 @@ fn is_clean(speed: Speed) -> bool {
     speed.rule == Rule::Clean
 }
 
-/// `291`, or `15442*` of a rate that leaves out disturbed passes.
+/// What a `±` at the rate of a set is.
+const OF_PROCESSES: &str = "± of a set: half of what lies between its slowest process and its fastest\n";
+
+/// `291`, `15442*` of a rate that leaves out disturbed passes, or `291 ± 2 %` of a set.
 fn rate(speed: Speed) -> String {
     let mark = if is_clean(speed) { "*" } else { "" };
-    digits(speed.tokens_per_second) + mark
+    let spread = speed.processes.map_or_else(String::new, |[low, high]| {
+        let half = 50.0 * (high - low) / speed.tokens_per_second.max(f64::MIN_POSITIVE);
+        if half < 0.95 { format!(" ± {half:.1} %") } else { format!(" ± {half:.0} %") }
+    });
+    format!("{}{mark}{spread}", digits(speed.tokens_per_second))
 }
 
 /// What differs between the runs of a list, so that their rates are of different things.
@@ -216,7 +226,7 @@ fn cells(
     };
     let speed = match row.processes {
         0 => row.speed().map_or_else(|| absent.to_owned(), rate),
-        n => count(n as u64, "run"),
+        n => row.speed().map_or_else(|| count(n as u64, "run"), rate),
     };
     let passes = of.and_then(|of| of.passes).filter(|_| row.processes == 0);
     let disturbed = passes.and_then(|of| of.disturbed.map(|n| format!("{n}/{}", of.all)));
@@ -288,6 +298,8 @@ fn row_as_json(row: &Row) -> Value {
     add("decode_tokens_per_second", speed.map(|speed| json!(speed.tokens_per_second)));
     add("rate_of", speed.map(|speed| json!(speed.rule)));
     let left_out = speed.and_then(|speed| speed.left_out_of_wall);
+    let processes = speed.and_then(|speed| speed.processes);
+    add("decode_of_processes", processes.map(|range| json!(range)));
     add("rate_leaves_out_of_wall", left_out.map(|part| json!(part)));
     add("decode_passes_overlapped", overlapped(row).map(|of| json!(of)));
     add("no_rate", speed.is_none().then(|| json!(no_rate(row))));
@@ -306,7 +318,7 @@ fn no_rate(row: &Row) -> String {
         (Some(trouble), ..) => trouble.clone(),
         (None, 1.., _) => {
             let runs = count(row.processes as u64, "run");
-            format!("it is a set of {runs}, of which each has a rate")
+            format!("it is a set of {runs}, which don't all have a rate of the same passes here")
         }
         (None, 0, None) => {
             "it was not read: `brickscope ls --read-all` reads all, and `show` this one".to_owned()
@@ -351,6 +363,7 @@ mod tests {
                 passes: Some(Passes { phase: None, all: 64, disturbed: Some(3) }),
             }),
             processes: 0,
+            of_processes: None,
             trouble: None,
             bytes: 1_234_567,
             tag: None,
@@ -443,6 +456,25 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
         assert!(text.contains("    291*       3/64"), "{text}");
         assert!(text.ends_with(OF_CLEAN) && text.lines().all(|line| columns(line) <= 80), "{text}");
         assert_eq!(rate_of(&of), (json!("clean"), json!(0.883)));
+    }
+
+    #[test]
+    fn a_set_has_the_speed_of_its_median_process() {
+        let mut of = list();
+        of.rows[1].of_processes = Some(Speed {
+            tokens_per_second: 72.0,
+            rule: Rule::All,
+            left_out_of_wall: None,
+            processes: Some([70.0, 74.0]),
+        });
+        let text = table(&of, Some(80));
+        assert!(text.contains("  72.0 ± 3 %  "), "{text}");
+        assert!(text.ends_with(OF_PROCESSES) && text.lines().all(|line| columns(line) <= 80));
+        let json: Value = serde_json::from_str(&json(&of, Path::new("runs"))).expect("JSON");
+        let set = &json["runs"][1];
+        assert_eq!(set["decode_tokens_per_second"], 72.0);
+        assert_eq!(set["decode_of_processes"], json!([70.0, 74.0]));
+        assert_eq!((&set["processes"], set.get("no_rate")), (&json!(10), None));
     }
 
     #[test]

@@ -71,7 +71,9 @@ pub struct Figures {
 }
 
 impl Figures {
-    pub(super) fn of(values: &[f64]) -> Option<Self> {
+    /// Of the processes of a set, or the repetitions of one. `None` without any, or if one isn't finite.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
         let fold = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
         let is_fine = |x: &f64| x.is_finite();
         Some(Self { low: fold(f64::min)?, median: median(values)?, high: fold(f64::max)? })
