@@ -8,6 +8,7 @@ use std::path::Path;
 
 use brickscope_analysis::rate::{ByDevice, Overlapped, Rate, RateOf};
 use brickscope_analysis::receipt::Receipt;
+use brickscope_profile::run::model_name;
 use brickscope_profile::{GraphLayersBy, Imported, Phase, Profile, ProfileError};
 use serde::{Deserialize, Serialize};
 
@@ -110,9 +111,7 @@ impl Summary {
                 .then_some(total.disturbed),
         });
         let model = profile.model.as_ref();
-        let of = model.and_then(|model| {
-            named(model.name.as_deref(), &model.path).or_else(|| short(&model.architecture))
-        });
+        let of = model.and_then(|model| model.called().or(Some(model.architecture.as_str())));
         let imported = profile.imported.as_ref();
         let own = imported.filter(|of| is_own(of)).and_then(|of| short(&of.format));
         let rate = Rate::of(profile, Phase::Decode);
@@ -123,8 +122,8 @@ impl Summary {
             created: profile.created.clone(),
             imported_at: profile.imported_at.clone(),
             imported_from: imported.filter(|of| !is_own(of)).and_then(source),
-            model: of.or(own),
-            quantization: model.and_then(|model| short(&model.quantization)),
+            model: of.and_then(short).or(own),
+            quantization: model.and_then(|model| short(&model.quantized()?)),
             backend: run.and_then(|run| short(&run.backend)),
             threads: run.map(|run| run.threads).filter(|&threads| threads > 0),
             decode_tokens_per_second: rate
@@ -145,7 +144,9 @@ impl Summary {
             created: receipt.timestamp.clone(),
             imported_at: None,
             imported_from: None,
-            model: named(model.name.as_deref(), &model.path).or_else(|| short(&model.architecture)),
+            model: model_name(model.name.as_deref(), &model.path)
+                .or(Some(model.architecture.as_str()))
+                .and_then(short),
             quantization: short(&model.quantization),
             backend: short(&receipt.run.kernels),
             threads: Some(receipt.run.threads).filter(|&threads| threads > 0),
@@ -196,12 +197,6 @@ fn source(imported: &Imported) -> Option<String> {
     Some(short(file)? + capture)
 }
 
-/// A model's name, or that of its file.
-fn named(name: Option<&str>, path: &str) -> Option<String> {
-    let of_file = || Path::new(path).file_name().and_then(|name| short(&name.to_string_lossy()));
-    name.and_then(short).or_else(of_file)
-}
-
 /// A name of usual length; `None` if it is empty.
 fn short(name: &str) -> Option<String> {
     let name: String = name.chars().take(MOST_OF_A_NAME).collect();
@@ -239,7 +234,7 @@ mod tests {
     fn its_figures_are_those_of_the_first_screen() {
         let profile = profile();
         let summary = Summary::of(&profile);
-        assert_eq!(summary.model.as_deref(), Some("110m-q8_0.gguf"));
+        assert_eq!(summary.model.as_deref(), Some("110m-q8_0"));
         assert_eq!(summary.quantization.as_deref(), Some("q8_0"));
         assert_eq!(summary.decode_tokens_per_second, Some(1000.0));
         assert_eq!(summary.passes.map(|of| (of.phase, of.all)), Some((Some(Phase::Decode), 3)));

@@ -51,11 +51,11 @@ pub(crate) fn send(run: Option<&Path>, pushed: &[&Path], places: Places<'_>) -> 
     collected
 }
 
-/// Refuses what [`into_lake`] would, before anything is measured.
+/// Refuses names that can't be such, and what [`into_lake`] would, before anything is measured.
 pub(crate) fn ready_for_lake(lake: Option<&Path>) -> Result<()> {
-    let Some(lake) = lake else { return Ok(()) };
     machine_name::given()?;
     machine_name::commit()?;
+    let Some(lake) = lake else { return Ok(()) };
     #[cfg(feature = "parquet")]
     super::lake::Lake::check(lake, &super::lake::HOST)?;
     #[cfg(not(feature = "parquet"))]

@@ -6,6 +6,7 @@ use brickscope_analysis::compare::Work;
 use brickscope_analysis::history::commit_of;
 use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::receipt::v1::{Sample, Test};
+use brickscope_profile::run::model_name;
 
 /// Fills in what the receipt says of the run, over what the profile said.
 pub(super) fn describe(receipt: &Receipt, run: &mut RunRow) {
@@ -14,7 +15,7 @@ pub(super) fn describe(receipt: &Receipt, run: &mut RunRow) {
     run.engine = "brickscope".to_owned();
     run.engine_version = Some(receipt.binary.version.clone());
     run.commit = commit_of(receipt).cloned();
-    run.model = model.name.clone().or_else(|| known(&model.path));
+    run.model = model_name(model.name.as_deref(), &model.path).map(str::to_owned);
     run.model_sha256 = known(&model.sha256);
     run.architecture = known(&model.architecture);
     run.quant = known(&model.quantization);

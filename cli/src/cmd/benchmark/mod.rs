@@ -406,6 +406,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
     if let Some(ceilings) = of_device {
         device::add_ceilings(&mut profile, ceilings);
     }
+    profile.named = machine_name::named();
     profile.run = Some(brickscope::Run {
         prompt_tokens: kept[0].map_or(0, |plan| plan.n_prompt as u64),
         generated_tokens: kept[1].map_or(0, |plan| plan.n_gen as u64),
