@@ -206,6 +206,7 @@ fn short(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use brickscope::{BrickId, BrickProfiler, GraphLayers, MockClock, Model};
+    use brickscope_analysis::rate::Rule;
     use brickscope_profile::Run;
 
     use super::*;
@@ -242,6 +243,26 @@ mod tests {
         let nothing = Summary::of(&Profile::empty(Default::default()));
         let Summary { model, quantization, decode_tokens_per_second, passes, .. } = nothing;
         assert_eq!((model, quantization, decode_tokens_per_second, passes), Default::default());
+    }
+
+    #[test]
+    fn a_rate_says_how_much_of_the_time_it_leaves_out() {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        for position in 0..64 {
+            let pass = profiler.begin_pass(Phase::Decode);
+            let timer = profiler.start_brick(BrickId::LmHead);
+            hand.advance(if position == 40 { 80_000_000 } else { 1_000_000 });
+            profiler.stop_brick(timer, 1);
+            profiler.end_pass(pass, 1, position);
+        }
+        let summary = Summary::of(&profiler.profile());
+        assert_eq!(summary.decode_tokens_per_second, Some(1000.0));
+        let part = summary.decode_left_out_of_wall.expect("one pass had a stall");
+        assert!((part - 80.0 / 143.0).abs() < 1e-9, "{part}");
+        assert_eq!(Rule::of(Some(part)), Rule::Clean);
+        assert_eq!(Summary::of(&profile()).decode_left_out_of_wall, None);
     }
 
     #[test]

@@ -187,7 +187,9 @@ impl Run {
         }
         let program = imported.program.clone().unwrap_or_else(|| imported.format.clone());
         // `llama.cpp 1a2b3c4 (4567)`
-        let commit = program.split(' ').nth(1).map(str::to_owned);
+        let of_build = || program.split(' ').nth(1).map(str::to_owned);
+        let named = profile.named.clone().unwrap_or_default();
+        let (names_commit, commit) = (named.commit.is_some(), named.commit.or_else(of_build));
         let path = profile.model.as_ref().map_or("", |model| model.path.as_str());
         // Machines have the same file in different folders.
         let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
@@ -201,8 +203,8 @@ impl Run {
             version: program.clone(),
             binary: None,
             commit,
-            names_commit: false,
-            machine: None,
+            names_commit,
+            machine: named.machine,
             boot: None,
             model: if file.is_empty() { "several models" } else { file }.to_owned(),
             set: None,

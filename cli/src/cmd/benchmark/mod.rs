@@ -230,8 +230,6 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
             MAX_BYTES as f64 / 1e6
         );
     }
-    machine_name::given()?;
-    machine_name::commit()?;
     runs::ready_for_lake(args.lake.as_deref())?;
     interrupt::watch()?;
     let Done { measurements, model, folder, cut_short, trouble, pushing } =

@@ -113,7 +113,11 @@ fn a_baseline_is_a_tag_where_that_names_receipts_and_never_the_run_itself() {
     let good = set(&runs, "20260101-000000", 10, 0, 1.0);
     set(&runs, "20260102-000000", 10, 1, 1.15);
     fs::write(good.join(".tag"), "good\n").expect("written");
-    let at = |args: &[&str]| brickscope_in(dir.path(), &[&["gate", "--baseline"], args].concat());
+    let at = |args: &[&str]| {
+        let (code, text, said) =
+            brickscope_in(dir.path(), &[&["gate", "--baseline"], args].concat());
+        (code, text, said.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
     let (code, text, said) = at(&["good", "20260102"]);
     assert_eq!(code, 1, "{text}{said}");
     let note = "the baseline good is a tag of brickscope-runs/20260101-000000";
@@ -125,7 +129,6 @@ fn a_baseline_is_a_tag_where_that_names_receipts_and_never_the_run_itself() {
     fs::write(runs.join("plain/profile.json"), "{}").expect("written");
     fs::write(runs.join("plain/.tag"), "other\n").expect("written");
     let (code, _, said) = at(&["other", "20260102"]);
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let what = "`other` is a tag of brickscope-runs/plain, which has no receipt";
     assert!(code == 2 && said.contains(what), "{said}");
 }
