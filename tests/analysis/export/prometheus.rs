@@ -236,8 +236,7 @@ fn what_was_named_are_labels_and_a_model_is_called_as_in_lists() {
     });
     let run = [("backend", "CPU"), ("threads", "8")];
     assert_eq!(of(&profile).value("brickscope_run_info", &run), "1");
-    profile.named =
-        Some(Named { machine: Some("ci-7".to_owned()), commit: Some("c1".to_owned()) });
+    profile.named = Some(Named { machine: Some("ci-7".to_owned()), commit: Some("c1".to_owned()) });
     let read = of(&profile);
     let named = [&run[..], &[("machine", "ci-7"), ("commit", "c1")]].concat();
     assert_eq!(read.value("brickscope_run_info", &named), "1");
