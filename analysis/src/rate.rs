@@ -25,6 +25,34 @@ pub struct Rate {
     /// The same of passes that ran at the same time, together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passes_overlapped: Option<Overlapped>,
+    /// The part of the phase's wall that it leaves out, since passes were disturbed or had a stall. `None` if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out_of_wall: Option<f64>,
+}
+
+/// Which passes a rate is of. Two rates of different rules don't tell which of two runs is faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rule {
+    /// All passes, or all but a small part of the time.
+    #[default]
+    All,
+    /// Only those that nothing disturbed.
+    Clean,
+}
+
+impl Rule {
+    /// A rate that leaves out no more of the wall is as one of all passes.
+    const SMALL_PART: f64 = 0.05;
+
+    /// That of a rate which leaves out this part of the wall.
+    #[must_use]
+    pub fn of(left_out_of_wall: Option<f64>) -> Self {
+        match left_out_of_wall {
+            Some(part) if part > Self::SMALL_PART => Self::Clean,
+            _ => Self::All,
+        }
+    }
 }
 
 /// What a rate is of.
@@ -47,8 +75,13 @@ impl Rate {
     /// How fast a phase was. `None` if nobody counted its tokens, or it had no pass.
     #[must_use]
     pub fn of(profile: &Profile, phase: Phase) -> Option<Self> {
-        let rate =
-            |tokens_per_second, of| Self { phase, tokens_per_second, of, passes_overlapped: None };
+        let rate = |tokens_per_second, of| Self {
+            phase,
+            tokens_per_second,
+            of,
+            passes_overlapped: None,
+            left_out_of_wall: None,
+        };
         if let Some(of) = repeated(profile, phase).and_then(Repeated::tokens_per_second) {
             return Some(rate(of, RateOf::Repetitions));
         }
@@ -56,8 +89,9 @@ impl Rate {
         if let Some(whole) = profile.serialised(phase).filter(|of| of.whole_passes > 0) {
             return whole.whole_tokens_per_second().map(|of| rate(of, RateOf::WholePasses));
         }
-        let by_host = profiled(profile, phase).map(|of| Self {
+        let by_host = of_passes(profile, phase).map(|(of, left_out_of_wall)| Self {
             passes_overlapped: Overlapped::of(profile, phase),
+            left_out_of_wall,
             ..rate(of, RateOf::Passes)
         });
         by_host.or_else(|| {
@@ -171,7 +205,17 @@ impl fmt::Display for Overlapped {
 /// The rate of the passes that the tables of a phase are of.
 #[must_use]
 pub fn profiled(profile: &Profile, phase: Phase) -> Option<f64> {
-    typical::shown(profile).phase(phase)?.tokens_per_second()
+    of_passes(profile, phase).map(|(rate, _)| rate)
+}
+
+/// The same, and the part of the phase's wall that those passes leave out.
+fn of_passes(profile: &Profile, phase: Phase) -> Option<(f64, Option<f64>)> {
+    let shown = typical::shown(profile);
+    let kept = shown.phase(phase)?;
+    let all_ns = profile.phase(phase).map_or(kept.wall_ns, |all| all.wall_ns);
+    let left_out_ns = all_ns.saturating_sub(kept.wall_ns);
+    let part = (left_out_ns > 0).then(|| left_out_ns as f64 / all_ns as f64);
+    Some((kept.tokens_per_second()?, part))
 }
 
 /// The benchmark's test that a phase belongs to.

@@ -1,6 +1,7 @@
-//! The name of a machine, which tells its runs from those of others.
+//! The names of a machine and of the engine's commit, which tell runs from those of others.
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Error, Result, ensure};
+use brickscope::Named;
 #[cfg(feature = "parquet")]
 use brickscope::Profile;
 use brickscope_analysis::machine_name::check;
@@ -17,8 +18,29 @@ pub(crate) fn given() -> Result<Option<String>> {
     Ok(name)
 }
 
+/// What names the engine's commit.
+const COMMIT: &str = "BRICKSCOPE_COMMIT";
+
+/// The commit that the user says the engine is of, if any.
+pub(crate) fn commit() -> Result<Option<String>> {
+    let commit = std::env::var(COMMIT).ok().filter(|commit| !commit.is_empty());
+    if let Some(commit) = &commit {
+        ensure!(
+            commit.len() <= 100 && commit.chars().all(|of| of.is_ascii_graphic()),
+            "{COMMIT}: it can't name a commit: use 1 to 100 letters, digits and signs"
+        );
+    }
+    Ok(commit)
+}
+
+/// Both names, for a run that is written or watched now. That they can be names was seen before it began.
+pub(crate) fn named() -> Option<Named> {
+    let names = Named { machine: given().ok().flatten(), commit: commit().ok().flatten() };
+    Some(names).filter(|names| *names != Named::default())
+}
+
 /// Whether a run can be of this machine, by its processor and its memory.
-#[cfg(any(feature = "otlp", feature = "parquet"))]
+#[cfg(feature = "parquet")]
 pub(crate) fn is_here(cpu: Option<&str>, memory_bytes: Option<u64>) -> bool {
     let here = brickscope::machine::detect();
     // The part of the memory that the system reserves varies a little.
@@ -27,7 +49,7 @@ pub(crate) fn is_here(cpu: Option<&str>, memory_bytes: Option<u64>) -> bool {
 }
 
 /// The name of this machine, as the system states it.
-#[cfg(any(feature = "otlp", feature = "parquet"))]
+#[cfg(feature = "parquet")]
 pub(crate) fn of_host() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = name.or_else(|| std::env::var("HOSTNAME").ok());

@@ -23,7 +23,7 @@
 //! | `top/` | the loop of the live view: frames, keys, the terminal |
 //! | `source`, `device` | opening models, and running them on the CPU or on a device |
 //! | `live`, `metrics` | what others can watch while a model runs |
-//! | `cache`, `machine_name` | the cache folder; what names this machine |
+//! | `cache`, `machine_name` | the cache folder; what names this machine and the engine's commit |
 //! | `ceilings_cache` | measured ceilings, stored for the next run |
 //! | `output` | the exits: all that is printed passes them, so that nothing controls a terminal |
 //! | `summary` | the first screen of a run, as wide and high as the terminal |

@@ -8,6 +8,7 @@ use brickscope::{BrickProfiler, Profile};
 use brickscope_live::metrics::{MetricsOptions, MetricsServer};
 
 use crate::flags::MetricsArgs;
+use crate::machine_name;
 use crate::runs::otlp::{Pushing, Target};
 
 /// The profiler that is recording: a benchmark has several, one after the other.
@@ -37,11 +38,13 @@ pub(crate) fn serve(
     describe: impl Fn(&mut Profile) + Send + Sync + 'static,
 ) -> Result<Served> {
     let machine = brickscope::machine::detect();
+    let named = machine_name::named();
     let snapshot = Arc::new(move || {
         // Don't hold the lock during the snapshot: the next measurement would have to wait for it.
         let profiler = Arc::clone(&*current.lock().unwrap_or_else(PoisonError::into_inner));
         let mut profile = profiler.snapshot();
         profile.machine = Some(machine.clone());
+        profile.named.clone_from(&named);
         describe(&mut profile);
         profile
     });

@@ -192,7 +192,9 @@ fn read(run: &RunFiles, about: &About, host: &Host) -> Result<RunRows> {
         facts.signed_by = verdict.signed_by;
         of_receipt = Some(Receipt::from_bytes(&bytes, file)?);
     }
+    let of_profile = || profile.as_ref()?.named.as_ref()?.machine.as_ref();
     let stated = of_receipt.as_ref().and_then(|receipt| receipt.environment.get(MACHINE));
+    let stated = stated.or_else(of_profile);
     let machine = match about.machine.as_ref().or(stated) {
         Some(machine) => machine.clone(),
         None => (host.machine)(profile.as_ref(), of_receipt.as_ref())?,

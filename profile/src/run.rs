@@ -46,6 +46,17 @@ pub struct Run {
     pub repeated: Vec<Repeated>,
 }
 
+/// What whoever measured named, since nothing else tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Named {
+    /// The machine, among those of a fleet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// The commit of the engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+}
+
 /// A test of a benchmark: the same work, several times. Its rate is that of the run, whatever repetition was profiled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repeated {
@@ -283,6 +294,39 @@ pub struct Model {
     /// The weights by tensor and format, those with the most bytes first; empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "few_groups")]
     pub weights: Vec<WeightGroup>,
+}
+
+impl Model {
+    /// What it is called, where a screen, a list, a lake or a label names it: see [`model_name`].
+    #[must_use]
+    pub fn called(&self) -> Option<&str> {
+        model_name(self.name.as_deref(), &self.path)
+    }
+
+    /// Its quantisation in one word. Where none is stated, as by llama-bench, it is that in the words of its architecture:
+    /// `llama 7B Q4_K - Medium`. `None` if unknown.
+    #[must_use]
+    pub fn quantized(&self) -> Option<String> {
+        if !self.quantization.is_empty() {
+            return Some(self.quantization.clone());
+        }
+        let is_format = |word: &&str| {
+            ["Q", "IQ", "TQ", "F", "BF", "MXFP"].iter().any(|start| {
+                let rest = word.strip_prefix(start);
+                rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+            })
+        };
+        self.architecture.split(' ').find(is_format).map(str::to_lowercase)
+    }
+}
+
+/// What a model is called: the name that its file states, else that of the file without folders, since machines have it in
+/// different ones, and without `.gguf`. `None` if neither is known.
+#[must_use]
+pub fn model_name<'m>(stated: Option<&'m str>, path: &'m str) -> Option<&'m str> {
+    let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
+    let file = file.strip_suffix(".gguf").unwrap_or(file);
+    [stated.unwrap_or_default(), file].into_iter().find(|name| !name.is_empty())
 }
 
 /// The tensors of all layers that have one name and one format.

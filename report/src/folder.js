@@ -28,10 +28,15 @@
     var element = html("data", { value: value, "data-from": from }, parent, text);
     if (per !== 1) element.setAttribute("data-per", per);
   }
+  /* A rate that leaves out disturbed passes is no figure to hold against one of all passes. */
+  var CLEAN = "without disturbed passes, which took more than a small part of the time";
+  function clean(run) { return run.rate_of === "clean"; }
   function rate(parent, run) {
     var value = run.decode_tokens_per_second;
     if (value === undefined) html("span", { class: "absent", title: run.no_rate || "" }, parent, "-");
     else number(parent, value, "/runs/" + run.index + "/decode_tokens_per_second", 1, digits(value), "");
+    if (clean(run)) html("span", { title: CLEAN }, parent, "*");
+    if (run.processes && value !== undefined) html("span", { title: "the median of its processes" }, parent, " median");
   }
   function disturbed(parent, run) {
     var at = "/runs/" + run.index + "/passes/";
@@ -170,8 +175,9 @@
     var by = new Map();
     of.forEach(function (run) {
       if (run.decode_tokens_per_second === undefined || isNaN(run.ms)) return;
-      if (!by.has(run.series)) by.set(run.series, []);
-      by.get(run.series).push(run);
+      var of_passes = run.series + (clean(run) ? ", without disturbed passes" : "");
+      if (!by.has(of_passes)) by.set(of_passes, []);
+      by.get(of_passes).push(run);
     });
     var most = Array.from(by).sort(function (a, b) { return b[1].length - a[1].length; });
     most = most.map(function (one, nth) { return nth < MOST_CHARTS ? one.concat(html("figure", { class: "series" }, charts)) : one; });
@@ -198,15 +204,16 @@
       name(html("th", { scope: "row" }, row), run);
       html("td", { class: "tag" }, row, run.tag || "");
       rate(html("td", { class: "n" }, row), run);
-      html("td", { class: "model" }, row, run.series);
+      html("td", { class: "model" }, row, run.series + (run.model && run.imported_from ? " (" + run.imported_from + ")" : ""));
       disturbed(html("td", { class: "n" }, row), run);
-      html("td", { class: "when" }, row, when(run.imported_at || run.created));
+      html("td", { class: "when" }, row, when(run.created));
       size(html("td", { class: "n" }, row), run);
     });
     end = Math.min(end + ROWS, here.length);
     next.hidden = end === here.length;
   }
   next.addEventListener("click", more);
+  if (runs.some(clean)) html("p", { class: "note" }, list, "* " + CLEAN);
   again.push(function () { boxes.forEach(function (box, run) { box.checked = chosen.indexOf(run) >= 0; }); });
 
   /* Two of them. */
@@ -240,13 +247,14 @@
     line("On", plain(function (run) { return [run.backend, run.threads && run.threads + (run.threads === 1 ? " thread" : " threads")].filter(Boolean).join(", "); }));
     line("Decoded tokens/s", rate, function (cell) {
       var a = two[0].decode_tokens_per_second, b = two[1].decode_tokens_per_second;
-      if (a === undefined || b === undefined) return;
+      if (a === undefined || b === undefined || clean(two[0]) !== clean(two[1])) return;
       var at = function (run) { return "/runs/" + run.index + "/decode_tokens_per_second"; };
       number(cell, b - a, JSON.stringify(["sub", at(two[1]), at(two[0])]), 1, digits(b - a), "");
       if (b > a) cell.firstChild.textContent = "+" + cell.firstChild.textContent;
     });
     line("Disturbed passes", disturbed);
     line("Size", size);
+    if (clean(two[0]) !== clean(two[1])) html("p", { class: "note" }, beside, "One rate is of all passes, the other (*) " + CLEAN + ": they have no difference.");
     if (two[0].series !== two[1].series) html("p", { class: "note" }, beside, "They are of different models, quantisations, engines or threads.");
     var paths = two.map(function (run) { return word(data.folder.replace(/\/+$/, "") + "/" + run.name); }).join(" ");
     html("p", { class: "note" }, beside, "Brick by brick: ").appendChild(html("code", {}, null, "brickscope report " + paths));

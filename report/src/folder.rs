@@ -6,6 +6,7 @@
 use std::fmt::Write;
 use std::path::{Component, Path, PathBuf};
 
+use brickscope_analysis::rate::Rule;
 use brickscope_analysis::view::printable_text;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -52,6 +53,12 @@ struct Listed {
     threads: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     decode_tokens_per_second: Option<f64>,
+    /// Which passes that is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate_of: Option<Rule>,
+    /// Of a set, how many processes that is the median of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    processes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     no_rate: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,6 +85,10 @@ impl Listed {
     fn series(&self) -> (Option<&str>, Option<&str>, Option<&str>, Option<u32>) {
         let model = self.model.as_deref().or(self.imported_from.as_deref());
         (model, self.quantization.as_deref(), self.backend.as_deref(), self.threads)
+    }
+
+    fn rule(&self) -> Rule {
+        self.rate_of.unwrap_or_default()
     }
 
     /// What the page has of it: no name becomes markup or controls anything, and none is endless.
@@ -168,17 +179,28 @@ fn newest(runs: &[Listed]) -> String {
         let at = at(format!("/runs/{nth}/decode_tokens_per_second"));
         scaled(rate, 1.0, " tokens/s", at)
     };
-    let others: Vec<_> = rated.filter(|(_, other, _)| other.series() == run.series()).collect();
-    let mut said = format!("The newest, {}, decoded {}", named(run), speed(nth, rate));
+    // Rates of different passes don't tell which run is faster.
+    let (others, of_others): (Vec<_>, Vec<_>) = rated
+        .filter(|(_, other, _)| other.series() == run.series())
+        .partition(|(_, other, _)| other.rule() == run.rule());
+    let [without, whose] = match (run.rule(), of_others.is_empty()) {
+        (Rule::Clean, _) => [" without disturbed passes", " with such a rate"],
+        (Rule::All, false) => ["", " whose rate is of all passes"],
+        (Rule::All, true) => ["", ""],
+    };
+    let series = format!("model, engine and threads{whose}");
+    let mut said = format!("The newest, {}, decoded {}{without}", named(run), speed(nth, rate));
     // Of those that are equally fast, the newer.
     let faster = others.iter().filter(|other| other.2 > rate);
     let fastest = faster.reduce(|a, b| if b.2 > a.2 { b } else { a });
     match (others.first(), fastest) {
-        (None, _) => said.push_str(", the only one of its model, engine and threads."),
+        (None, _) => {
+            let _ = write!(said, ", the only one of its {series}.");
+        }
         (Some(before), None) => {
             let _ = write!(
                 said,
-                ", the fastest of its model, engine and threads; the one before it, {}, {}.",
+                ", the fastest of its {series}; the one before it, {}, {}.",
                 named(before.1),
                 speed(before.0, before.2)
             );
@@ -186,7 +208,7 @@ fn newest(runs: &[Listed]) -> String {
         (Some(before), Some(fastest)) => {
             let _ = write!(
                 said,
-                "; of its model, engine and threads the fastest, {}, {}",
+                "; of its {series} the fastest, {}, {}",
                 named(fastest.1),
                 speed(fastest.0, fastest.2)
             );

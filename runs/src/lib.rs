@@ -7,6 +7,7 @@
 //! | `summary.rs` | the small file of a run that [`list()`] reads in place of its profile |
 //! | `archive.rs` | copies of flamegraphs that others replace |
 //! | `folder.rs` | [`RunDir`]: the folder that a run is written to |
+//! | `speed.rs` | how fast a run decoded, and which passes that is of |
 //! | `so_far.rs` | [`write_so_far()`]: what there is of a run that goes on, in a folder of its own |
 //! | `read.rs` | [`load`]: a run, given its folder or its file |
 //! | `receipts.rs` | a receipt of a run, and whether it is as it was made |
@@ -16,6 +17,7 @@
 //! | `tag.rs` | names that users give to runs |
 //! | `versus.rs` | what `versus` notes beside its runs, so that they can be compared as it did |
 //! | `list.rs` | [`list()`]: the runs in a folder, newest first |
+//! | `wanted.rs` | which runs of a list are wanted: [`Wanted`] |
 //! | `find.rs` | [`find()`]: which run a word names. The one place that decides it |
 //! | `remove.rs` | removing runs, and nothing else; [`old`]: which of many |
 //! | `settings.rs` | [`Settings`](settings::Settings): the user's defaults, in `brickscope.toml` |
@@ -40,11 +42,13 @@ mod remove;
 pub mod settings;
 pub mod sides;
 mod so_far;
+mod speed;
 mod summary;
 pub mod tag;
 mod times;
 mod versus;
 pub mod view;
+mod wanted;
 mod writing;
 
 pub use crate::archive::{ARCHIVES, archive};
@@ -57,10 +61,12 @@ pub use crate::give_back::give_back;
 pub use crate::left_out::without_disturbed;
 pub use crate::list::{Budget, List, Row, list};
 pub use crate::read::{load, newest_receipt, spare};
-pub use crate::receipts::{receipt_file, sealed};
+pub use crate::receipts::{receipt_file, receipt_files, sealed};
 pub use crate::remove::{Contents, NotOurs, Removed, contents, old, remove};
 pub use crate::settings::home;
 pub use crate::so_far::write_so_far;
+pub use crate::speed::Speed;
 pub use crate::summary::{Passes, Series, Summary};
 pub use crate::versus::Turns;
+pub use crate::wanted::{Moment, Wanted};
 pub use crate::writing::BeingWritten;

@@ -20,6 +20,7 @@ use brickscope_profile::save::{parse_rfc3339, time_rfc3339};
 use crate::files::{
     FLAMEGRAPH, PROFILE, RECEIPT, REPORT, SAMPLES, SUMMARY, TAG, is_part, number_of_process,
 };
+use crate::speed::Speed;
 use crate::summary::Summary;
 use crate::tag;
 use crate::times::Times;
@@ -75,6 +76,8 @@ pub struct Row {
     pub summary: Option<Summary>,
     /// The number of processes of a set; 0 for a single run.
     pub processes: usize,
+    /// How fast they were, if all of them were read.
+    pub of_processes: Option<Speed>,
     /// Why it can't be read.
     pub trouble: Option<String>,
     /// The bytes of its files, without the summary that is kept for `ls`.
@@ -88,11 +91,13 @@ pub struct Row {
 }
 
 impl Row {
-    /// Decoded tokens per second; `None` for a set, whose processes have a rate each.
+    /// How fast it decoded.
     #[must_use]
-    pub fn decode_tokens_per_second(&self) -> Option<f64> {
-        let summary = self.summary.as_ref().filter(|_| self.processes == 0);
-        summary.and_then(|summary| summary.decode_tokens_per_second)
+    pub fn speed(&self) -> Option<Speed> {
+        match self.processes {
+            0 => self.summary.as_ref().and_then(Speed::of_run),
+            _ => self.of_processes,
+        }
     }
 
     /// When it was written here, which is what makes a run a newer one.
@@ -139,6 +144,51 @@ struct Seen {
     row: Row,
     /// The file that says what the run was, if there is one.
     main: Option<Main>,
+    /// Of a set, the processes after the first.
+    rest: Vec<Seen>,
+}
+
+impl Seen {
+    /// Reads what has no summary. Returns whether the budget was enough.
+    fn read(&mut self, budget: &mut Budget) -> bool {
+        let mut is_all = self.read_own(budget);
+        for part in &mut self.rest {
+            is_all &= part.read_own(budget);
+        }
+        self.sum_up();
+        is_all
+    }
+
+    fn read_own(&mut self, budget: &mut Budget) -> bool {
+        let Self { row, main, .. } = self;
+        let Some(main) = main.as_ref().filter(|_| row.summary.is_none()) else { return true };
+        let rest = budget.bytes.checked_sub(main.bytes).filter(|_| budget.runs > 0);
+        let Some(bytes) = rest else { return false };
+        *budget = Budget { runs: budget.runs - 1, bytes };
+        match main.read() {
+            Ok(summary) => {
+                let said = Times::of(&summary, main.written);
+                if let Some(created) = Turns::created(&row.path).or(said.created) {
+                    row.created = created;
+                }
+                row.imported_at = said.imported_at;
+                row.summary = Some(summary);
+            }
+            Err(why) => row.trouble = Some(why),
+        }
+        true
+    }
+
+    /// Notes of a set how fast its processes were.
+    fn sum_up(&mut self) {
+        if self.row.processes == 0 {
+            return;
+        }
+        let rows = [&self.row].into_iter().chain(self.rest.iter().map(|part| &part.row));
+        let speeds = rows.map(|row| row.summary.as_ref().and_then(Speed::of_run));
+        let speeds: Option<Vec<Speed>> = speeds.collect();
+        self.row.of_processes = speeds.and_then(|all| Speed::of_set(&all));
+    }
 }
 
 /// The file that a summary is of.
@@ -286,6 +336,7 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
         imported_at,
         summary,
         processes,
+        of_processes: None,
         trouble: None,
         bytes,
         tag,
@@ -301,40 +352,28 @@ fn look(folder: &Path, deep: bool) -> Option<Seen> {
             None => begin().unwrap_or_default(),
         };
         let created = said.created.unwrap_or_else(|| time_rfc3339(written));
-        return Some(Seen { row: row(created, said.imported_at, summary, 0), main });
+        let row = row(created, said.imported_at, summary, 0);
+        return Some(Seen { row, main, rest: Vec::new() });
     }
     // A set is what its processes are. One that was killed may have left none.
     parts.retain(|(number, part)| number.is_some() && part.main.is_some());
     let processes = parts.len();
-    let (_, first) = parts.into_iter().min_by_key(|(number, _)| *number)?;
-    let Seen { row: Row { created, imported_at, summary, .. }, main } = first;
+    parts.sort_by_key(|(number, _)| *number);
+    let mut parts = parts.into_iter().map(|(_, part)| part);
+    let Seen { row: Row { created, imported_at, summary, .. }, main, .. } = parts.next()?;
     // Of two sides whose runs took turns, either may have begun.
     let created = Turns::created(folder).unwrap_or(created);
-    Some(Seen { row: row(created, imported_at, summary, processes), main })
+    let row = row(created, imported_at, summary, processes);
+    let mut set = Seen { row, main, rest: parts.collect() };
+    set.sum_up();
+    Some(set)
 }
 
 /// Reads runs without a summary, the newest first. Returns how many are left.
 fn read_some(seen: &mut [Seen], mut budget: Budget) -> usize {
     let mut left = 0;
-    for Seen { row, main } in seen {
-        let Some(main) = main.as_ref().filter(|_| row.summary.is_none()) else { continue };
-        let rest = budget.bytes.checked_sub(main.bytes).filter(|_| budget.runs > 0);
-        let Some(bytes) = rest else {
-            left += 1;
-            continue;
-        };
-        budget = Budget { runs: budget.runs - 1, bytes };
-        match main.read() {
-            Ok(summary) => {
-                let said = Times::of(&summary, main.written);
-                if let Some(created) = Turns::created(&row.path).or(said.created) {
-                    row.created = created;
-                }
-                row.imported_at = said.imported_at;
-                row.summary = Some(summary);
-            }
-            Err(why) => row.trouble = Some(why),
-        }
+    for run in seen {
+        left += usize::from(!run.read(&mut budget));
     }
     left
 }
@@ -544,7 +583,7 @@ mod tests {
         }
         let found = list(folder.path(), ALL).expect("a folder");
         let [row] = &found.rows[..] else { panic!("{found:?}") };
-        assert_eq!((row.processes, row.decode_tokens_per_second()), (3, None));
+        assert_eq!((row.processes, row.speed()), (3, None));
         assert_eq!(models(&found), [Some("model set/2")]);
         // And its folder is one of runs.
         let within = list(&folder.path().join("set"), ALL).expect("a folder");

@@ -5,11 +5,23 @@ use std::path::{Path, PathBuf};
 use brickscope_analysis::history::Run;
 use brickscope_analysis::receipt::{self, Options, Receipt, verify};
 
-use crate::files::receipt_in;
+use crate::files::{processes, receipt_in};
 
 /// The receipt's file, given the file itself or the folder of its run.
 pub fn receipt_file(named: &Path) -> PathBuf {
     if named.is_dir() { receipt_in(named) } else { named.to_owned() }
+}
+
+/// The receipts of a run, given a file or a folder: of a set, those of its processes, in order.
+pub fn receipt_files(named: &Path) -> Vec<PathBuf> {
+    let own = receipt_file(named);
+    if own.is_file() || !named.is_dir() {
+        return vec![own];
+    }
+    let mut set = processes(named).unwrap_or_default();
+    set.sort();
+    let files: Vec<PathBuf> = set.iter().map(|(_, process)| receipt_in(process)).collect();
+    if files.iter().any(|file| file.is_file()) { files } else { vec![own] }
 }
 
 /// A receipt whose seal is intact, and why it isn't verified all the same.

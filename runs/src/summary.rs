@@ -8,13 +8,14 @@ use std::path::Path;
 
 use brickscope_analysis::rate::{ByDevice, Overlapped, Rate, RateOf};
 use brickscope_analysis::receipt::Receipt;
+use brickscope_profile::run::model_name;
 use brickscope_profile::{GraphLayersBy, Imported, Phase, Profile, ProfileError};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, PROFILE, SUMMARY};
 
 /// To be raised when a figure of the same profile becomes another one, so that files of before don't count.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The most bytes of the file, which has some hundred.
 const MOST_BYTES: u64 = 16 << 10;
@@ -48,6 +49,9 @@ pub struct Summary {
     /// Decoded tokens per second, as the first screen says it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode_tokens_per_second: Option<f64>,
+    /// The part of the time of decoding that this rate leaves out, since passes were disturbed or had a stall.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode_left_out_of_wall: Option<f64>,
     /// Why a list has no rate, though the first screen has: nothing ran for most of the time that it is of. There it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_rate: Option<String>,
@@ -107,9 +111,7 @@ impl Summary {
                 .then_some(total.disturbed),
         });
         let model = profile.model.as_ref();
-        let of = model.and_then(|model| {
-            named(model.name.as_deref(), &model.path).or_else(|| short(&model.architecture))
-        });
+        let of = model.and_then(|model| model.called().or(Some(model.architecture.as_str())));
         let imported = profile.imported.as_ref();
         let own = imported.filter(|of| is_own(of)).and_then(|of| short(&of.format));
         let rate = Rate::of(profile, Phase::Decode);
@@ -120,13 +122,14 @@ impl Summary {
             created: profile.created.clone(),
             imported_at: profile.imported_at.clone(),
             imported_from: imported.filter(|of| !is_own(of)).and_then(source),
-            model: of.or(own),
-            quantization: model.and_then(|model| short(&model.quantization)),
+            model: of.and_then(short).or(own),
+            quantization: model.and_then(|model| short(&model.quantized()?)),
             backend: run.and_then(|run| short(&run.backend)),
             threads: run.map(|run| run.threads).filter(|&threads| threads > 0),
             decode_tokens_per_second: rate
                 .filter(|_| no_rate.is_none())
                 .map(|rate| rate.tokens_per_second),
+            decode_left_out_of_wall: rate.and_then(|rate| rate.left_out_of_wall),
             no_rate,
             decode_passes_overlapped: rate.and_then(|rate| rate.passes_overlapped),
             passes,
@@ -141,11 +144,14 @@ impl Summary {
             created: receipt.timestamp.clone(),
             imported_at: None,
             imported_from: None,
-            model: named(model.name.as_deref(), &model.path).or_else(|| short(&model.architecture)),
+            model: model_name(model.name.as_deref(), &model.path)
+                .or(Some(model.architecture.as_str()))
+                .and_then(short),
             quantization: short(&model.quantization),
             backend: short(&receipt.run.kernels),
             threads: Some(receipt.run.threads).filter(|&threads| threads > 0),
             decode_tokens_per_second: receipt.tokens_per_second,
+            decode_left_out_of_wall: None,
             no_rate: None,
             decode_passes_overlapped: None,
             passes: None,
@@ -191,12 +197,6 @@ fn source(imported: &Imported) -> Option<String> {
     Some(short(file)? + capture)
 }
 
-/// A model's name, or that of its file.
-fn named(name: Option<&str>, path: &str) -> Option<String> {
-    let of_file = || Path::new(path).file_name().and_then(|name| short(&name.to_string_lossy()));
-    name.and_then(short).or_else(of_file)
-}
-
 /// A name of usual length; `None` if it is empty.
 fn short(name: &str) -> Option<String> {
     let name: String = name.chars().take(MOST_OF_A_NAME).collect();
@@ -206,6 +206,7 @@ fn short(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use brickscope::{BrickId, BrickProfiler, GraphLayers, MockClock, Model};
+    use brickscope_analysis::rate::Rule;
     use brickscope_profile::Run;
 
     use super::*;
@@ -234,7 +235,7 @@ mod tests {
     fn its_figures_are_those_of_the_first_screen() {
         let profile = profile();
         let summary = Summary::of(&profile);
-        assert_eq!(summary.model.as_deref(), Some("110m-q8_0.gguf"));
+        assert_eq!(summary.model.as_deref(), Some("110m-q8_0"));
         assert_eq!(summary.quantization.as_deref(), Some("q8_0"));
         assert_eq!(summary.decode_tokens_per_second, Some(1000.0));
         assert_eq!(summary.passes.map(|of| (of.phase, of.all)), Some((Some(Phase::Decode), 3)));
@@ -242,6 +243,26 @@ mod tests {
         let nothing = Summary::of(&Profile::empty(Default::default()));
         let Summary { model, quantization, decode_tokens_per_second, passes, .. } = nothing;
         assert_eq!((model, quantization, decode_tokens_per_second, passes), Default::default());
+    }
+
+    #[test]
+    fn a_rate_says_how_much_of_the_time_it_leaves_out() {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        for position in 0..64 {
+            let pass = profiler.begin_pass(Phase::Decode);
+            let timer = profiler.start_brick(BrickId::LmHead);
+            hand.advance(if position == 40 { 80_000_000 } else { 1_000_000 });
+            profiler.stop_brick(timer, 1);
+            profiler.end_pass(pass, 1, position);
+        }
+        let summary = Summary::of(&profiler.profile());
+        assert_eq!(summary.decode_tokens_per_second, Some(1000.0));
+        let part = summary.decode_left_out_of_wall.expect("one pass had a stall");
+        assert!((part - 80.0 / 143.0).abs() < 1e-9, "{part}");
+        assert_eq!(Rule::of(Some(part)), Rule::Clean);
+        assert_eq!(Summary::of(&profile()).decode_left_out_of_wall, None);
     }
 
     #[test]
@@ -279,7 +300,7 @@ mod tests {
         let kept = folder.path().join(SUMMARY);
         let text = fs::read_to_string(&kept).expect("it is there");
         for other in [
-            text.replace("\"summary_version\":3", "\"summary_version\":2"),
+            text.replace("\"summary_version\":4", "\"summary_version\":3"),
             text[..text.len() / 2].to_owned(),
             format!("{text}{}", " ".repeat(20_000)),
             String::new(),

@@ -1,8 +1,9 @@
 //! A list of runs as a table and as JSON.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use brickscope_analysis::rate::Overlapped;
+use brickscope_analysis::rate::{Overlapped, Rule};
 use brickscope_analysis::text::{columns, cut, digits};
 use brickscope_profile::save::parse_rfc3339;
 use brickscope_profile::text::{count, printable};
@@ -10,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::files::REPORT;
 use crate::list::{List, Row};
+use crate::speed::Speed;
 use crate::summary::Summary;
 
 const COLUMNS: usize = 8;
@@ -39,12 +41,14 @@ const BETWEEN: &str = "  ";
 
 /// One line for each run, the newest first. Names are cut to lines of `width` columns; `None` leaves them whole, for programs.
 ///
-/// A figure that the run doesn't have is `-`, and one that wasn't read `?`.
+/// A figure that the run doesn't have is `-`, and one that wasn't read `?`. A rate that leaves out more than a small part of
+/// the time has a `*`. `now` is a time in this year, in RFC 3339.
 #[must_use]
-pub fn table(list: &List, width: Option<usize>) -> String {
-    let newest = list.rows.first().map_or("", |row| year(row.written()));
+pub fn table(list: &List, width: Option<usize>, now: &str) -> String {
     let differs = Differs::of(list);
-    let rows: Vec<_> = list.rows.iter().map(|row| cells(row, newest, differs)).collect();
+    let alike = of_several_files(list);
+    let row = |row: &Row| cells(row, year(now), differs, &alike);
+    let rows: Vec<_> = list.rows.iter().map(row).collect();
     let mut widths = HEADINGS.map(wide);
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -73,6 +77,12 @@ pub fn table(list: &List, width: Option<usize>) -> String {
         text.push_str(&width.map_or_else(|| said.clone(), |width| cut(&said, width)));
         text.push('\n');
     }
+    if list.rows.iter().any(|row| row.speed().is_some_and(is_clean)) {
+        text.push_str(OF_CLEAN);
+    }
+    if list.rows.iter().any(|row| row.of_processes.is_some()) {
+        text.push_str(OF_PROCESSES);
+    }
     text
 }
 
@@ -85,6 +95,28 @@ fn is_dated(row: &Row) -> bool {
         time.get(..6).is_some_and(|time| time.bytes().all(|digit| digit.is_ascii_digit()))
     };
     day.len() == 8 && time.is_some_and(is_time)
+}
+
+/// What a `*` at a rate is.
+const OF_CLEAN: &str = "* without disturbed passes, which took more than a small part of the time:\n  \
+                        no figure to hold against one without a *\n";
+
+fn is_clean(speed: Speed) -> bool {
+    speed.rule == Rule::Clean
+}
+
+/// What a `±` at the rate of a set is.
+const OF_PROCESSES: &str =
+    "± of a set: half of what lies between its slowest process and its fastest\n";
+
+/// `291`, `15442*` of a rate that leaves out disturbed passes, or `291 ± 2 %` of a set.
+fn rate(speed: Speed) -> String {
+    let mark = if is_clean(speed) { "*" } else { "" };
+    let spread = speed.processes.map_or_else(String::new, |[low, high]| {
+        let half = 50.0 * (high - low) / speed.tokens_per_second.max(f64::MIN_POSITIVE);
+        if half < 0.95 { format!(" ± {half:.1} %") } else { format!(" ± {half:.0} %") }
+    });
+    format!("{}{mark}{spread}", digits(speed.tokens_per_second))
 }
 
 /// What differs between the runs of a list, so that their rates are of different things.
@@ -171,32 +203,57 @@ fn wide(cell: &str) -> usize {
     if cell.is_ascii() { cell.len() } else { columns(cell) }
 }
 
-fn cells(row: &Row, newest: &str, differs: Differs) -> [String; COLUMNS] {
+/// A model and its quantisation. Of an import that knows no model, its file says most.
+fn model(of: &Summary) -> String {
+    let named = if of.model.is_some() { &of.model } else { &of.imported_from };
+    let parts = [named, &of.quantization].into_iter().flatten().map(|name| printable(name));
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+/// The models of which several files were imported: the model alone doesn't tell those runs apart.
+fn of_several_files(list: &List) -> BTreeSet<String> {
+    let mut files: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for of in list.rows.iter().filter_map(|row| row.summary.as_ref()) {
+        if let (Some(_), Some(file)) = (&of.model, &of.imported_from) {
+            files.entry(model(of)).or_default().insert(file);
+        }
+    }
+    files.retain(|_, files| files.len() > 1);
+    files.into_keys().collect()
+}
+
+fn cells(
+    row: &Row,
+    this_year: &str,
+    differs: Differs,
+    alike: &BTreeSet<String>,
+) -> [String; COLUMNS] {
     let absent = if row.summary.is_some() { "-" } else { "?" };
     let of = row.summary.as_ref();
     let model = of.map_or_else(String::new, |of| {
-        // Of an import that knows no model, its file says most.
-        let named = if of.model.is_some() { &of.model } else { &of.imported_from };
-        let parts = [named, &of.quantization].into_iter().flatten().map(|name| printable(name));
-        parts.collect::<Vec<_>>().join(" ")
+        let model = model(of);
+        match &of.imported_from {
+            Some(file) if alike.contains(&model) => format!("{model} ({})", printable(file)),
+            _ => model,
+        }
     });
     let model = match &row.trouble {
         Some(_) => "can't be read".to_owned(),
         None => model,
     };
-    let rate = match row.processes {
-        0 => row.decode_tokens_per_second().map_or_else(|| absent.to_owned(), digits),
-        n => count(n as u64, "run"),
+    let speed = match row.processes {
+        0 => row.speed().map_or_else(|| absent.to_owned(), rate),
+        n => row.speed().map_or_else(|| count(n as u64, "run"), rate),
     };
     let passes = of.and_then(|of| of.passes).filter(|_| row.processes == 0);
     let disturbed = passes.and_then(|of| of.disturbed.map(|n| format!("{n}/{}", of.all)));
     let no_tag = if row.is_tagged { "?" } else { "" };
     [
         printable(&row.name.to_string_lossy()),
-        when(row.written(), newest),
+        when(&row.created, this_year),
         model,
         of.map_or_else(|| absent.to_owned(), |of| differs.cell(of)),
-        rate,
+        speed,
         disturbed.unwrap_or_else(|| absent.to_owned()),
         size(row.bytes),
         row.tag.clone().unwrap_or_else(|| no_tag.to_owned()),
@@ -207,11 +264,11 @@ fn year(created: &str) -> &str {
     created.get(..4).unwrap_or_default()
 }
 
-/// Month, day and time in the year of the newest run; the day of others.
-fn when(created: &str, newest: &str) -> String {
+/// Month, day and time in this year; the day of others.
+fn when(created: &str, this_year: &str) -> String {
     let Some((whole, _)) = parse_rfc3339(created) else { return String::new() };
     match (whole.get(..10), whole.get(5..16)) {
-        (_, Some(moment)) if year(whole) == newest => moment.replace('T', " "),
+        (_, Some(moment)) if year(whole) == this_year => moment.replace('T', " "),
         (Some(day), _) => day.to_owned(),
         _ => String::new(),
     }
@@ -244,7 +301,7 @@ fn row_as_json(row: &Row) -> Value {
         of.extend(value.map(|value| (name.to_owned(), value)));
     };
     let summary = row.summary.as_ref();
-    let rate = row.decode_tokens_per_second();
+    let speed = row.speed();
     let passes = summary.and_then(|of| of.passes).filter(|_| row.processes == 0);
     add("name", Some(json!(row.name.to_string_lossy())));
     add("path", Some(json!(row.path.to_string_lossy())));
@@ -255,9 +312,14 @@ fn row_as_json(row: &Row) -> Value {
     add("quantization", summary.and_then(|of| of.quantization.as_ref()).map(|of| json!(of)));
     add("backend", summary.and_then(|of| of.backend.as_ref()).map(|of| json!(of)));
     add("threads", summary.and_then(|of| of.threads).map(|threads| json!(threads)));
-    add("decode_tokens_per_second", rate.map(|rate| json!(rate)));
+    add("decode_tokens_per_second", speed.map(|speed| json!(speed.tokens_per_second)));
+    add("rate_of", speed.map(|speed| json!(speed.rule)));
+    let left_out = speed.and_then(|speed| speed.left_out_of_wall);
+    let processes = speed.and_then(|speed| speed.processes);
+    add("decode_of_processes", processes.map(|range| json!(range)));
+    add("rate_leaves_out_of_wall", left_out.map(|part| json!(part)));
     add("decode_passes_overlapped", overlapped(row).map(|of| json!(of)));
-    add("no_rate", rate.is_none().then(|| json!(no_rate(row))));
+    add("no_rate", speed.is_none().then(|| json!(no_rate(row))));
     add("passes", passes.map(|of| json!(of)));
     add("processes", (row.processes > 0).then(|| json!(row.processes)));
     add("bytes", Some(json!(row.bytes)));
@@ -273,7 +335,7 @@ fn no_rate(row: &Row) -> String {
         (Some(trouble), ..) => trouble.clone(),
         (None, 1.., _) => {
             let runs = count(row.processes as u64, "run");
-            format!("it is a set of {runs}, of which each has a rate")
+            format!("it is a set of {runs}, which don't all have a rate of the same passes here")
         }
         (None, 0, None) => {
             "it was not read: `brickscope ls --read-all` reads all, and `show` this one".to_owned()
@@ -291,6 +353,11 @@ mod tests {
 
     use super::*;
     use crate::summary::Passes;
+    use crate::wanted::Wanted;
+
+    fn table(list: &List, width: Option<usize>) -> String {
+        super::table(list, width, "2026-12-01T00:00:00Z")
+    }
 
     fn row(name: &str, created: &str) -> Row {
         Row {
@@ -307,11 +374,13 @@ mod tests {
                 backend: Some("avx512".to_owned()),
                 threads: Some(2),
                 decode_tokens_per_second: Some(291.4),
+                decode_left_out_of_wall: None,
                 no_rate: None,
                 decode_passes_overlapped: None,
                 passes: Some(Passes { phase: None, all: 64, disturbed: Some(3) }),
             }),
             processes: 0,
+            of_processes: None,
             trouble: None,
             bytes: 1_234_567,
             tag: None,
@@ -399,11 +468,53 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
     }
 
     #[test]
-    fn an_import_is_of_when_it_was_imported() {
+    fn a_rate_without_disturbed_passes_is_marked() {
+        let mut of = list();
+        let left_out = |list: &mut List, part| {
+            let summary = list.rows[0].summary.as_mut().expect("it was read");
+            summary.decode_left_out_of_wall = Some(part);
+        };
+        let rate_of = |list: &List| {
+            let json: Value = serde_json::from_str(&json(list, Path::new("runs"))).expect("JSON");
+            let run = &json["runs"][0];
+            (run["rate_of"].clone(), run["rate_leaves_out_of_wall"].clone())
+        };
+        // A small part makes no other figure of it.
+        left_out(&mut of, 0.01);
+        assert!(!table(&of, Some(80)).contains('*'));
+        assert_eq!(rate_of(&of), (json!("all"), json!(0.01)));
+        left_out(&mut of, 0.883);
+        let text = table(&of, Some(80));
+        assert!(text.contains("    291*       3/64"), "{text}");
+        assert!(text.ends_with(OF_CLEAN) && text.lines().all(|line| columns(line) <= 80), "{text}");
+        assert_eq!(rate_of(&of), (json!("clean"), json!(0.883)));
+    }
+
+    #[test]
+    fn a_set_has_the_speed_of_its_median_process() {
+        let mut of = list();
+        of.rows[1].of_processes = Some(Speed {
+            tokens_per_second: 72.0,
+            rule: Rule::All,
+            left_out_of_wall: None,
+            processes: Some([70.0, 74.0]),
+        });
+        let text = table(&of, Some(80));
+        assert!(text.contains("  72.0 ± 3 %  "), "{text}");
+        assert!(text.ends_with(OF_PROCESSES) && text.lines().all(|line| columns(line) <= 80));
+        let json: Value = serde_json::from_str(&json(&of, Path::new("runs"))).expect("JSON");
+        let set = &json["runs"][1];
+        assert_eq!(set["decode_tokens_per_second"], 72.0);
+        assert_eq!(set["decode_of_processes"], json!([70.0, 74.0]));
+        assert_eq!((&set["processes"], set.get("no_rate")), (&json!(10), None));
+    }
+
+    #[test]
+    fn an_import_is_of_when_its_work_ran() {
         let mut list = list();
         list.rows[0].imported_at = Some("2026-11-30T10:20:30.400Z".to_owned());
         let text = table(&list, None);
-        assert!(text.lines().any(|line| line.contains("  11-30 10:20  ")), "{text}");
+        assert!(text.lines().nth(1).is_some_and(|line| line.contains("  11-29 12:15  ")), "{text}");
         let value: Value = serde_json::from_str(&json(&list, Path::new("runs"))).expect("JSON");
         assert_eq!(value["runs"][0]["created"], "2026-11-29T12:15:00Z");
         assert_eq!(value["runs"][0]["imported_at"], "2026-11-30T10:20:30.400Z");
@@ -425,6 +536,42 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
         let value: Value = serde_json::from_str(&json(&list, Path::new("runs"))).expect("JSON");
         assert_eq!(value["runs"][0]["imported_from"], "vllm.json.gz + capture");
         assert!(value["runs"][0].get("model").is_none(), "{value}");
+    }
+
+    #[test]
+    fn imports_of_one_model_are_told_apart_by_their_files() {
+        let mut list = list();
+        let mut file = |nth: usize, name: &str| {
+            let mut other = row("other", "2026-11-28T09:00:00Z");
+            if let Some(summary) = &mut other.summary {
+                summary.imported_from = Some(name.to_owned());
+            }
+            list.rows[nth] = other;
+            table(&list, None)
+        };
+        assert!(!file(0, "monday.json").contains("monday"), "one needs no file");
+        let text = file(1, "tuesday.json");
+        assert!(text.contains("110m q8_0 (monday.json)"), "{text}");
+        assert!(text.contains("110m q8_0 (tuesday.json)"), "{text}");
+    }
+
+    #[test]
+    fn a_list_has_the_runs_that_are_wanted() {
+        let named = |wanted: &Wanted| {
+            let mut list = list();
+            wanted.keep(&mut list);
+            let names = list.rows.iter().map(|row| row.name.to_string_lossy().into_owned());
+            names.collect::<Vec<_>>()
+        };
+        let at = |text: &str| Some(text.parse().expect("a moment"));
+        let all = ["20261129-121500", "main", "20251128-090000"];
+        assert_eq!(named(&Wanted::default()), all);
+        let since = Wanted { since: at("2026-11-28"), ..Wanted::default() };
+        assert_eq!(named(&since), all[..2]);
+        let until = Wanted { until: at("2026-11-28"), ..since };
+        assert_eq!(named(&until), all[1..2]);
+        let tag = Wanted { tag: Some("b*".to_owned()), ..Wanted::default() };
+        assert_eq!(named(&tag), all[..1]);
     }
 
     #[test]

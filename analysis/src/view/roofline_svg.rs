@@ -8,6 +8,7 @@ use brickscope_profile::{Ceilings, Profile};
 use crate::roofline::Roofline;
 use crate::view::roofline::{Axes, decade, letter, phases, points};
 use crate::view::svg::{escaped, line, text};
+use crate::words::short;
 
 const WIDTH: usize = 900;
 const HEIGHT: usize = 440;

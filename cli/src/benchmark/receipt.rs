@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use brickscope::{Absent, CpuLimit, MachineDetails, Profile, ReadingTime};
-use brickscope_analysis::history::MACHINE;
+use brickscope_analysis::history::{ENGINE_COMMIT, MACHINE};
 use brickscope_analysis::receipt::v1::{
     Binary, CacheCeiling, Ceilings, Clock, Device, Load, Machine, Model, Overhead, Receipt, Run,
     VERSION, VERSION_WITH_DEVICE,
@@ -195,7 +195,7 @@ pub(crate) const WEIGHTS: &str = "WEIGHTS";
 /// Where they are in a run on a device.
 pub(crate) const DEVICE_MEMORY: &str = "device memory";
 
-/// The program's build, where the weights are, and the machine's name if it has one.
+/// The program's build, where the weights are, and what the user named of the engine's commit and the machine.
 fn environment(weights: &str) -> BTreeMap<String, String> {
     let os = format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH);
     let known = [
@@ -211,7 +211,9 @@ fn environment(weights: &str) -> BTreeMap<String, String> {
     let commit = option_env!("BRICKSCOPE_BUILD_COMMIT").map(|commit| ("COMMIT", commit));
     let machine = machine_name::given().ok().flatten();
     let machine = machine.as_deref().map(|machine| (MACHINE, machine));
-    let known = known.into_iter().chain(commit).chain(machine);
+    let engine = machine_name::commit().ok().flatten();
+    let engine = engine.as_deref().map(|commit| (ENGINE_COMMIT, commit));
+    let known = known.into_iter().chain(commit).chain(engine).chain(machine);
     known.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 

@@ -162,7 +162,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<()> {
     }
     let Some(format) = args.format else {
         let url = args.otlp.as_deref().context("--format or --otlp is needed")?;
-        let target = otlp::Target::of_run(url, &profile)?;
+        let target = otlp::Target::of_run(url)?;
         return target.push(profile).with_context(|| format!("the run was not pushed to {url}"));
     };
     let to = Target::of(args, &run, format);

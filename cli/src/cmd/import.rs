@@ -13,6 +13,7 @@ use brickscope_formats::import::{
 };
 use brickscope_runs::{folder_of, is_ours, settings};
 
+use crate::machine_name;
 use crate::measure::ceilings_here;
 use crate::output;
 use crate::progress;
@@ -226,6 +227,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<()> {
         args.files.iter().chain(&args.capture).try_for_each(|file| is_not_in(out, file))?;
     }
     let dir = RunDir::create(args.out.as_deref(), &Profile::empty(Default::default()).created)?;
+    profile.named = machine_name::named();
     dir.save_import(&mut profile)?;
     note.finish_and_clear();
     if let Some(why) = unfit {

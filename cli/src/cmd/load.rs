@@ -135,7 +135,7 @@ mod asking {
     use super::{Endpoint, LoadArgs};
     use crate::runs::RunDir;
     use crate::text::{self, count, printable_text};
-    use crate::{interrupt, output, progress};
+    use crate::{interrupt, machine_name, output, progress};
 
     const TRACE: Limit =
         Limit { bytes: 1 << 30, instead: "cut it to the requests that are to be asked" };
@@ -157,6 +157,8 @@ mod asking {
             body: args.body.clone(),
             timeout: Duration::from_secs(args.timeout),
         };
+        machine_name::given()?;
+        machine_name::commit()?;
         let created = Profile::empty(Default::default()).created;
         let dir = RunDir::create_late(args.out.as_deref(), &created)?;
         interrupt::watch()?;
@@ -263,6 +265,7 @@ mod asking {
         // Both are 0 in a run that doesn't state them; pieces are no tokens.
         let tokens = figures.prompt_tokens.zip(figures.answer_tokens);
         let (prompt_tokens, generated_tokens) = tokens.unwrap_or((0, 0));
+        profile.named = machine_name::named();
         profile.run = Some(Run {
             command: text::command_line(),
             backend: "a client of a server".to_owned(),

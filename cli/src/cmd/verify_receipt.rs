@@ -16,7 +16,7 @@ use crate::benchmark::table;
 use crate::ceilings_cache::memory_readings;
 use crate::flags::share;
 use crate::output;
-use crate::runs::{named, newest_receipt, receipt_file};
+use crate::runs::{named, newest_receipt, receipt_file, receipt_files};
 use crate::source::MAPPED;
 use crate::text::{hanging, printable};
 use crate::{family, private, progress};
@@ -36,7 +36,7 @@ use crate::{family, private, progress};
     after_help = "Examples:\n  brickscope verify-receipt brickscope-runs/20261121-104812\n  brickscope verify-receipt receipt.json --model model.gguf --json | jq '.refusals[].code'\n  brickscope verify-receipt receipt.json --rerun=model.gguf --tolerance 5%"
 )]
 pub(crate) struct VerifyReceiptArgs {
-    /// The receipt, or the folder of its run. By default the newest receipt in `brickscope-runs`.
+    /// The receipt, or the folder of its run, or of a set: then each of its processes is checked. By default the newest receipt in `brickscope-runs`.
     #[arg(value_name = "FILE")]
     pub(crate) receipt: Option<PathBuf>,
 
@@ -97,51 +97,114 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<ExitCode> {
             None => bail!("--rerun needs a model to run: --rerun=MODEL, or --model MODEL with it"),
         },
     };
-    let path = match &args.receipt {
-        Some(receipt) => receipt_file(&named(receipt)?),
-        None => newest_receipt()?,
+    let paths = match &args.receipt {
+        Some(receipt) => receipt_files(&named(receipt)?),
+        None => vec![newest_receipt()?],
     };
-    let bytes = read(&path)?;
+    if let ([first, _, ..], Some(_)) = (&paths[..], again) {
+        bail!("--rerun: it is a set of {}: name one, such as {}", paths.len(), first.display());
+    }
     let options = Options {
         require_gpu_kernels: args.require_gpu_kernels,
         model: args.model.as_ref().or(again).map(|model| hash(model)).transpose()?,
         signed_by: args.signed_by.clone(),
         now: None,
     };
-    let mut verdict = verify(&bytes, &options);
-    // What can't be read has no device, and a refusal.
-    let stated = Receipt::from_bytes(&bytes, &path).ok();
-    let device = stated.as_ref().and_then(|receipt| receipt.device.as_ref());
-    let mut rerun = None;
-    match again {
-        Some(_) if verdict.not_verifiable.is_some() => {
-            verdict.not_checked.push("a rerun: it doesn't say what was run".to_owned());
-        }
-        // A refused receipt isn't worth a rerun.
-        Some(model) if verdict.is_accepted() => {
-            let receipt = Receipt::load(&path)?;
-            let again = self::rerun(&receipt, model)?;
-            // What memory gave on earlier days, too: this machine may be in another state today.
-            let memory: Vec<f64> =
-                memory_readings().iter().map(|reading| reading.read_bytes_per_second).collect();
-            let said = rerun_agrees(&receipt, &again, args.tolerance, &memory);
-            verdict.refusals.extend(said.refusals);
-            verdict.doubts.extend(said.doubts);
-            rerun = Some((receipt, again));
-        }
-        Some(_) => verdict.not_checked.push("a rerun: the receipt is refused without one".into()),
-        None => verdict.not_checked.push("that it can be repeated: no --rerun=MODEL".to_owned()),
-    }
-    let text = match args.json {
-        true => format!("{:#}\n", as_json(&path, &verdict, device, rerun.as_ref())),
-        false => as_text(&path, &verdict, device, rerun.as_ref()),
-    };
-    output::print(text)?;
-    Ok(match (verdict.is_accepted(), verdict.refusals.is_empty()) {
-        (true, _) => ExitCode::SUCCESS,
-        (false, false) => ExitCode::from(1),
-        (false, true) => ExitCode::from(2),
+    let all: Vec<Checked> = paths
+        .into_iter()
+        .map(|path| Checked::of(path, &options, again, args.tolerance))
+        .collect::<Result<_>>()?;
+    output::print(match args.json {
+        true => format!("{:#}\n", all_as_json(&all)),
+        false => all_as_text(&all),
+    })?;
+    let is_refused = |of: &Checked| !of.verdict.refusals.is_empty();
+    Ok(match all.iter().all(Checked::is_accepted) {
+        true => ExitCode::SUCCESS,
+        false if all.iter().any(is_refused) => ExitCode::from(1),
+        false => ExitCode::from(2),
     })
+}
+
+/// A receipt, and what was found in it.
+struct Checked {
+    path: PathBuf,
+    verdict: Verdict,
+    device: Option<Device>,
+    rerun: Option<Rerun>,
+}
+
+impl Checked {
+    /// Checks a receipt, and runs its model `again` if that is asked for.
+    fn of(
+        path: PathBuf,
+        options: &Options,
+        again: Option<&PathBuf>,
+        tolerance: f64,
+    ) -> Result<Self> {
+        let bytes = read(&path)?;
+        let mut verdict = verify(&bytes, options);
+        // What can't be read has no device, and a refusal.
+        let device = Receipt::from_bytes(&bytes, &path).ok().and_then(|receipt| receipt.device);
+        let mut rerun = None;
+        match again {
+            Some(_) if verdict.not_verifiable.is_some() => {
+                verdict.not_checked.push("a rerun: it doesn't say what was run".to_owned());
+            }
+            // A refused receipt isn't worth a rerun.
+            Some(model) if verdict.is_accepted() => {
+                let receipt = Receipt::load(&path)?;
+                let again = self::rerun(&receipt, model)?;
+                // What memory gave on earlier days, too: this machine may be in another state today.
+                let memory: Vec<f64> =
+                    memory_readings().iter().map(|reading| reading.read_bytes_per_second).collect();
+                let said = rerun_agrees(&receipt, &again, tolerance, &memory);
+                verdict.refusals.extend(said.refusals);
+                verdict.doubts.extend(said.doubts);
+                rerun = Some((receipt, again));
+            }
+            Some(_) => {
+                verdict.not_checked.push("a rerun: the receipt is refused without one".into());
+            }
+            None => {
+                verdict.not_checked.push("that it can be repeated: no --rerun=MODEL".to_owned());
+            }
+        }
+        Ok(Self { path, verdict, device, rerun })
+    }
+
+    fn is_accepted(&self) -> bool {
+        self.verdict.is_accepted()
+    }
+
+    fn as_text(&self) -> String {
+        as_text(&self.path, &self.verdict, self.device.as_ref(), self.rerun.as_ref())
+    }
+
+    fn as_json(&self) -> serde_json::Value {
+        as_json(&self.path, &self.verdict, self.device.as_ref(), self.rerun.as_ref())
+    }
+}
+
+/// One receipt, or those of a set, one below the other.
+fn all_as_text(all: &[Checked]) -> String {
+    let texts: Vec<String> = all.iter().map(Checked::as_text).collect();
+    if let [one] = &texts[..] {
+        return one.clone();
+    }
+    let accepted = all.iter().filter(|of| of.is_accepted()).count();
+    format!("{}\n{accepted} of {} receipts of the set accepted\n", texts.join("\n"), all.len())
+}
+
+/// One receipt, or a list of those of a set.
+fn all_as_json(all: &[Checked]) -> serde_json::Value {
+    match all {
+        [one] => one.as_json(),
+        set => json!({
+            "accepted": set.iter().all(Checked::is_accepted),
+            "receipts": set.iter().map(Checked::as_json).collect::<Vec<_>>(),
+        }),
+    }
 }
 
 fn hash(path: &Path) -> Result<(String, u64)> {

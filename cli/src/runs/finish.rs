@@ -51,10 +51,11 @@ pub(crate) fn send(run: Option<&Path>, pushed: &[&Path], places: Places<'_>) -> 
     collected
 }
 
-/// Refuses what [`into_lake`] would, before anything is measured.
+/// Refuses names that can't be such, and what [`into_lake`] would, before anything is measured.
 pub(crate) fn ready_for_lake(lake: Option<&Path>) -> Result<()> {
-    let Some(lake) = lake else { return Ok(()) };
     machine_name::given()?;
+    machine_name::commit()?;
+    let Some(lake) = lake else { return Ok(()) };
     #[cfg(feature = "parquet")]
     super::lake::Lake::check(lake, &super::lake::HOST)?;
     #[cfg(not(feature = "parquet"))]
@@ -82,8 +83,7 @@ fn add(lake: &Path, run: &Path) -> Result<()> {
     use super::lake::{About, HOST, Lake, collect};
     use crate::output;
 
-    let commit = std::env::var("BRICKSCOPE_COMMIT").ok().filter(|value| !value.is_empty());
-    let about = About { commit, ..About::default() };
+    let about = About { commit: machine_name::commit()?, ..About::default() };
     let shown = output::shown(lake);
     let collected = Lake::open_or_make(lake, &HOST)
         .and_then(|lake| collect(&lake, &[run.to_owned()], &about, &mut |_, _| {}))

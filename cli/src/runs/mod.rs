@@ -14,7 +14,7 @@ pub(crate) mod timing;
 use brickscope::Profile;
 pub(crate) use brickscope_runs::{
     FLAMEGRAPH, RunDir, SAMPLES, Written, folder_of, home, llama_bench, load, newest_receipt,
-    profile_in, receipt_file, receipt_in, sealed, spare,
+    profile_in, receipt_file, receipt_files, receipt_in, sealed, spare,
 };
 pub(crate) use finish::{Places, finish, into_lake, ready_for_lake, send};
 pub(crate) use named::{named, named_or_newest, newest_if_any};

@@ -16,7 +16,7 @@ mod built {
 
     use crate::flags::OtlpArgs;
     use crate::text::{count, printable_text};
-    use crate::{device, interrupt, machine_name, output, progress};
+    use crate::{device, interrupt, output, progress};
 
     /// A collector, and how often to push to it while a model runs.
     pub(crate) struct Target {
@@ -25,28 +25,19 @@ mod built {
     }
 
     impl Target {
-        /// For a run of this machine.
+        /// For a run that goes on.
         pub(crate) fn of(args: &OtlpArgs) -> Result<Option<Self>> {
             let Some(url) = &args.otlp else { return Ok(None) };
-            let every = args.otlp_every.map(Duration::from_secs);
-            Self::new(url, machine_name::of_host(), every).map(Some)
+            Self::new(url, args.otlp_every.map(Duration::from_secs)).map(Some)
         }
 
         /// For a run that was written before.
-        pub(crate) fn of_run(url: &str, profile: &Profile) -> Result<Self> {
-            let is_here = profile.machine.as_ref().is_some_and(|machine| {
-                machine_name::is_here(machine.cpu.as_deref(), machine.memory_bytes)
-            });
-            Self::new(url, is_here.then(machine_name::of_host).flatten(), None)
+        pub(crate) fn of_run(url: &str) -> Result<Self> {
+            Self::new(url, None)
         }
 
-        fn new(url: &str, host: Option<String>, every: Option<Duration>) -> Result<Self> {
-            let mut settings = Settings::from_env()?;
-            if let Some(host) = host {
-                // What the environment says comes later, and so replaces it.
-                settings.resource.insert(0, ("host.name".to_owned(), host));
-            }
-            let collector = Collector::new(url, settings).context("--otlp")?;
+        fn new(url: &str, every: Option<Duration>) -> Result<Self> {
+            let collector = Collector::new(url, Settings::from_env()?).context("--otlp")?;
             Ok(Self { collector: Arc::new(collector), every })
         }
 
@@ -215,7 +206,7 @@ mod built {
             if args.otlp.is_some() { missing() } else { Ok(None) }
         }
 
-        pub(crate) fn of_run(_: &str, _: &Profile) -> Result<Self> {
+        pub(crate) fn of_run(_: &str) -> Result<Self> {
             missing()
         }
 

@@ -59,6 +59,23 @@ fn every_form_shows_the_change_and_its_brick() {
 }
 
 #[test]
+fn the_commit_is_the_one_that_was_named_at_the_run() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/tiny-Q8_0.gguf");
+    for (nth, commit) in ["c1", "c2"].iter().enumerate() {
+        let mut real = brickscope(&["benchmark", "-p", "0", "-n", "4", "-r", "2"]);
+        real.arg(&model).arg("--out").arg(dir.path().join(nth.to_string()));
+        run(real.env("BRICKSCOPE_COMMIT", commit));
+    }
+    let json: Value = serde_json::from_str(&history(&dir, &["-o", "json"])).expect("JSON");
+    let points = json["series"][0]["points"].as_array().expect("points").iter();
+    let mut commits: Vec<_> = points.map(|point| point["commit"].as_str()).collect();
+    // Two of one second are in any order.
+    commits.sort();
+    assert_eq!(commits, [Some("c1"), Some("c2")]);
+}
+
+#[test]
 fn a_real_receipt_is_verified_and_a_forged_one_is_shown_as_not_verified() {
     let dir = TempDir::new().expect("a temporary folder");
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/tiny-Q8_0.gguf");

@@ -47,6 +47,30 @@ fn an_honest_receipt_by_its_file_or_its_folder() {
 }
 
 #[test]
+fn each_receipt_of_a_set_is_checked() {
+    let dir = TempDir::new().expect("a folder");
+    let original = fs::read_to_string(fixture()).expect("the fixture");
+    for process in ["1", "2", "10"] {
+        let folder = dir.path().join(process);
+        fs::create_dir(&folder).expect("a folder");
+        fs::write(folder.join("receipt.json"), &original).expect("written");
+    }
+    let (code, stdout, _) = output(&["verify-receipt", word(dir.path())]);
+    assert_eq!((code, stdout.matches("accepted  ").count()), (0, 3), "{stdout}");
+    assert!(stdout.ends_with("\n3 of 3 receipts of the set accepted\n"), "{stdout}");
+    let changed = original.replace("\"tiny\"", "\"huge\"");
+    fs::write(dir.path().join("2/receipt.json"), changed).expect("written");
+    let (code, stdout, _) = output(&["verify-receipt", word(dir.path()), "--json"]);
+    let json: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, &json["accepted"]), (1, &Value::Bool(false)));
+    let accepted = json["receipts"].as_array().expect("a list").iter();
+    let accepted: Vec<_> = accepted.map(|of| of["accepted"].as_bool()).collect();
+    assert_eq!(accepted, [Some(true), Some(false), Some(true)]);
+    let (code, _, said) = output(&["verify-receipt", word(dir.path()), "--rerun=m.gguf"]);
+    assert!(code == 2 && said.contains("it is a set of 3: name one, such as"), "{said}");
+}
+
+#[test]
 fn without_a_name_it_is_the_receipt_that_was_written_last() {
     let dir = TempDir::new().expect("a folder");
     let verify = || {

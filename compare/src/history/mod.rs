@@ -12,7 +12,7 @@ mod series;
 use std::collections::BTreeMap;
 
 pub use brickscope_profile::stats::changes::{ALPHA, LEAST_POINTS, LEAST_SEGMENT};
-pub use run::{Difference, Figures, MACHINE, Run};
+pub use run::{Difference, ENGINE_COMMIT, Figures, MACHINE, Run, commit_of};
 use serde::Serialize;
 pub use series::{BrickChange, Change, Level, MachineKind, Point, Series, SeriesKind};
 

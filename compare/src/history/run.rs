@@ -28,6 +28,8 @@ pub struct Run {
     pub(super) version: String,
     pub(super) binary: Option<String>,
     pub(super) commit: Option<String>,
+    /// Whether whoever measured named it.
+    names_commit: bool,
     /// The machine's name, if whoever measured gave it one.
     pub(super) machine: Option<String>,
     /// The boot of the machine, by the first digits of its hash.
@@ -69,7 +71,9 @@ pub struct Figures {
 }
 
 impl Figures {
-    pub(super) fn of(values: &[f64]) -> Option<Self> {
+    /// Of the processes of a set, or the repetitions of one. `None` without any, or if one isn't finite.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
         let fold = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
         let is_fine = |x: &f64| x.is_finite();
         Some(Self { low: fold(f64::min)?, median: median(values)?, high: fold(f64::max)? })
@@ -93,6 +97,19 @@ const LLAMA_BENCH: &str = "llama-bench";
 
 /// The entry of a receipt's environment that names the machine.
 pub const MACHINE: &str = "MACHINE";
+
+/// The entry that names the commit of what was measured, if whoever measured did: brickscope's own is under `COMMIT`.
+pub const ENGINE_COMMIT: &str = "ENGINE_COMMIT";
+
+/// The commit that a receipt is of: what whoever measured named, else brickscope's own.
+#[must_use]
+pub fn commit_of(receipt: &Receipt) -> Option<&String> {
+    commit_in(&receipt.environment)
+}
+
+fn commit_in(environment: &BTreeMap<String, String>) -> Option<&String> {
+    environment.get(ENGINE_COMMIT).or_else(|| environment.get("COMMIT"))
+}
 
 /// The name of the entry for unattributed time among the bricks.
 pub(super) const UNATTRIBUTED: &str = "unattributed";
@@ -126,7 +143,8 @@ impl Run {
             time,
             version: receipt.binary.version.clone(),
             binary: receipt.binary.sha256.clone(),
-            commit: receipt.environment.get("COMMIT").cloned(),
+            commit: commit_of(receipt).cloned(),
+            names_commit: receipt.environment.contains_key(ENGINE_COMMIT),
             machine: receipt.environment.get(MACHINE).cloned(),
             boot: receipt.machine.boot.as_deref().map(short),
             model: receipt.model.name.clone().unwrap_or_else(|| receipt.model.path.clone()),
@@ -169,7 +187,9 @@ impl Run {
         }
         let program = imported.program.clone().unwrap_or_else(|| imported.format.clone());
         // `llama.cpp 1a2b3c4 (4567)`
-        let commit = program.split(' ').nth(1).map(str::to_owned);
+        let of_build = || program.split(' ').nth(1).map(str::to_owned);
+        let named = profile.named.clone().unwrap_or_default();
+        let (names_commit, commit) = (named.commit.is_some(), named.commit.or_else(of_build));
         let path = profile.model.as_ref().map_or("", |model| model.path.as_str());
         // Machines have the same file in different folders.
         let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
@@ -183,7 +203,8 @@ impl Run {
             version: program.clone(),
             binary: None,
             commit,
-            machine: None,
+            names_commit,
+            machine: named.machine,
             boot: None,
             model: if file.is_empty() { "several models" } else { file }.to_owned(),
             set: None,
@@ -221,11 +242,14 @@ impl Run {
         all.map(|(run, test): (_, &RunTest)| (&test.kind, &test.work, run))
     }
 
-    /// Whether it is of the same program: the same file or, where that isn't stated, the same commit without changes.
+    /// Whether it is of the same program: the same commit if both name one; else the same file or, where that isn't stated,
+    /// the same commit without changes.
     #[must_use]
     pub fn is_same_build(&self, other: &Self) -> bool {
         match (&self.binary, &other.binary) {
-            (Some(own), Some(theirs)) => own == theirs,
+            (Some(own), Some(theirs)) if !(self.names_commit && other.names_commit) => {
+                own == theirs
+            }
             _ => {
                 let is_clean = |commit: &String| !commit.ends_with("-dirty");
                 self.commit == other.commit && self.commit.as_ref().is_some_and(is_clean)
@@ -537,6 +561,16 @@ mod tests {
         for bad in ["yesterday", "2026-99-99T99:99:99Z"] {
             assert_eq!(time(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_commit_that_was_named_comes_before_brickscope_s_own() {
+        let mut environment = BTreeMap::new();
+        assert_eq!(commit_in(&environment), None);
+        environment.insert("COMMIT".to_owned(), "9b4aecab".to_owned());
+        assert_eq!(commit_in(&environment).map(String::as_str), Some("9b4aecab"));
+        environment.insert(ENGINE_COMMIT.to_owned(), "c1".to_owned());
+        assert_eq!(commit_in(&environment).map(String::as_str), Some("c1"));
     }
 
     #[test]

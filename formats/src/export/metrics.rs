@@ -186,27 +186,39 @@ fn infos(profile: &Profile, all: &mut Families) {
     ];
     info("build", "The version of brickscope that recorded, and its clock", labels);
     if let Some(run) = &profile.run {
-        let labels = vec![("backend", run.backend.clone()), ("threads", run.threads.to_string())];
+        let mut labels =
+            vec![("backend", run.backend.clone()), ("threads", run.threads.to_string())];
+        labels.extend(named(profile));
         info("run", "How the model was run; 0 threads: on a device", labels);
     }
     if let Some(model) = &profile.model {
-        let name = model.name.clone().unwrap_or_else(|| model.path.clone());
         let labels = vec![
-            ("name", name),
+            ("name", model.called().unwrap_or_default().to_owned()),
             ("architecture", model.architecture.clone()),
-            ("quantization", model.quantization.clone()),
+            ("quantization", model.quantized().unwrap_or_default()),
             ("synthetic", model.synthetic.to_string()),
         ];
         info("model", "The model that ran", labels);
     }
     if let Some(imported) = &profile.imported {
-        let labels = vec![
+        let mut labels = vec![
             ("format", imported.format.clone()),
             ("file", imported.file.clone()),
             ("program", imported.program.clone().unwrap_or_default()),
         ];
+        // Not every file tells how the model was run.
+        labels.extend(named(profile).filter(|_| profile.run.is_none()));
         info("imported", "The other program's file that all figures are from", labels);
     }
+}
+
+/// The machine and the commit, where whoever measured named them.
+fn named(profile: &Profile) -> impl Iterator<Item = (&'static str, String)> + '_ {
+    profile.named.iter().flat_map(|named| {
+        let machine = named.machine.clone().map(|name| ("machine", name));
+        let commit = named.commit.clone().map(|commit| ("commit", commit));
+        machine.into_iter().chain(commit)
+    })
 }
 
 fn with(labels: &Labels, more: &[(&'static str, &str)]) -> Labels {

@@ -36,10 +36,11 @@ pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
         run.backend = known(&of.backend);
         run.threads = counted(of.threads.into());
     }
+    run.commit = profile.named.as_ref().and_then(|named| named.commit.clone());
     if let Some(model) = &profile.model {
-        run.model = model.name.clone().or_else(|| known(&model.path));
+        run.model = model.called().map(str::to_owned);
         run.architecture = known(&model.architecture);
-        run.quant = known(&model.quantization);
+        run.quant = model.quantized();
         run.parameters = counted(model.parameters);
         run.model_bytes = counted(model.file_bytes);
         run.is_synthetic = Some(model.synthetic);
@@ -100,22 +101,13 @@ fn of_llama_bench(of: &Imported, run: &mut RunRow) {
     };
     // `1a2b3c4 (4567)`: the commit of the build, and its number.
     let build = run.engine_version.as_deref();
-    run.commit = build.and_then(|build| build.split(' ').next()).and_then(known);
+    let of_build = || build.and_then(|build| build.split(' ').next()).and_then(known);
+    run.commit = run.commit.take().or_else(of_build);
     run.cpu = stated("cpu_info");
     run.device = stated("gpu_info");
-    // Machines have the same file in different folders.
-    let file = run.model.as_deref().and_then(|path| path.rsplit(['/', '\\']).next());
-    run.model = file.and_then(|file| known(file.strip_suffix(".gguf").unwrap_or(file)));
     // `llama 1B Q4_K - Medium`
     if let Some(text) = run.architecture.take() {
         run.architecture = text.split(' ').next().and_then(known);
-        let is_type = |word: &&str| {
-            ["Q", "IQ", "TQ", "F", "BF", "MXFP"].iter().any(|start| {
-                let rest = word.strip_prefix(start);
-                rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
-            })
-        };
-        run.quant = text.split(' ').find(is_type).map(str::to_lowercase);
     }
 }
 

@@ -3,8 +3,10 @@
 use super::table::{BrickRow, PassRow, RunRow, SpeedRow};
 use super::{Parts, counted, known};
 use brickscope_analysis::compare::Work;
+use brickscope_analysis::history::commit_of;
 use brickscope_analysis::receipt::Receipt;
 use brickscope_analysis::receipt::v1::{Sample, Test};
+use brickscope_profile::run::model_name;
 
 /// Fills in what the receipt says of the run, over what the profile said.
 pub(super) fn describe(receipt: &Receipt, run: &mut RunRow) {
@@ -12,8 +14,8 @@ pub(super) fn describe(receipt: &Receipt, run: &mut RunRow) {
     run.brickscope_version = receipt.binary.version.clone();
     run.engine = "brickscope".to_owned();
     run.engine_version = Some(receipt.binary.version.clone());
-    run.commit = receipt.environment.get("COMMIT").cloned();
-    run.model = model.name.clone().or_else(|| known(&model.path));
+    run.commit = commit_of(receipt).cloned();
+    run.model = model_name(model.name.as_deref(), &model.path).map(str::to_owned);
     run.model_sha256 = known(&model.sha256);
     run.architecture = known(&model.architecture);
     run.quant = known(&model.quantization);

@@ -212,7 +212,7 @@ table! {
         engine_version: Option<String>,
         /// The engine's commit: that of the build, or the one given to `collect --commit`.
         commit: Option<String>,
-        /// The model's name or, if it has none, its path.
+        /// The model's name or, if it has none, its file's.
         model: Option<String>,
         /// SHA-256 of the model's file; only receipts have it.
         model_sha256: Option<String>,

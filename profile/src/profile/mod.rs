@@ -42,7 +42,7 @@ use crate::name::{Name, NameKind};
 use crate::not_finite::NotFinite;
 use crate::ranks::Ranks;
 use crate::request::{PassPart, Request};
-use crate::run::{Imported, Model, Observed, Overhead, Run};
+use crate::run::{Imported, Model, Named, Observed, Overhead, Run};
 use crate::save;
 use crate::share::{CpuWait, ThreadShare};
 use crate::span::{Dependency, Lane, Span, span_table};
@@ -84,6 +84,9 @@ pub struct Profile {
     pub dropped: Dropped,
     /// The run, as far as its caller described it.
     pub run: Option<Run>,
+    /// What whoever measured named of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named: Option<Named>,
     /// The model, as far as the caller described it.
     pub model: Option<Model>,
     /// The machine.
@@ -217,6 +220,7 @@ impl Profile {
             imported_at: None,
             dropped: Dropped::default(),
             run: None,
+            named: None,
             model: None,
             machine: None,
             ceilings: None,

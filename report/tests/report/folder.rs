@@ -114,6 +114,21 @@ fn the_first_sentence_is_of_the_newest_run_in_its_series() {
         "The newest, run-0, decoded 90.0 tokens/s; of its model, engine and threads the fastest, run-6, 96.7 tokens/s, \
          and the one before it, run-3, 91.0 tokens/s."
     );
+    // Nor is one without its disturbed passes the faster one.
+    list["runs"][6]["rate_of"] = json!("clean");
+    assert_eq!(
+        said(&list),
+        "The newest, run-0, decoded 90.0 tokens/s; of its model, engine and threads whose rate is of all passes the \
+         fastest, run-3, 91.0 tokens/s."
+    );
+    list["runs"][0]["rate_of"] = json!("clean");
+    assert_eq!(
+        said(&list),
+        "The newest, run-0, decoded 90.0 tokens/s without disturbed passes; of its model, engine and threads with such a \
+         rate the fastest, run-6, 96.7 tokens/s."
+    );
+    list["runs"][0]["rate_of"] = json!("all");
+    list["runs"][6]["rate_of"] = json!("all");
     // Those on other threads are no runs of its series.
     list["runs"][0]["threads"] = json!(1);
     list["runs"][0]["tag"] = json!("one");

@@ -2,7 +2,7 @@
 //! protocol buffers.
 
 use brickscope::{
-    Anchor, BrickId, BrickProfiler, Ending, MockClock, Model, Part, Phase, Profile, Request,
+    Anchor, BrickId, BrickProfiler, Ending, MockClock, Model, Named, Part, Phase, Profile, Request,
 };
 use brickscope_analysis::stacks::{By, Stacks};
 use brickscope_formats::export::otlp::{self, Answer, Origin, Spans};
@@ -165,12 +165,29 @@ fn many_points_are_several_requests() {
     assert_eq!(names.len(), metrics.len());
 }
 
+/// The attributes of the resource, a line each, whose values are texts.
+fn resource_of(profile: &Profile, origin: &Origin) -> String {
+    let body = &otlp::metrics(profile, origin)[0].body;
+    let resource = &Message::new(body).messages(1)[0].messages(1)[0];
+    let pairs = resource.messages(1);
+    let line =
+        |pair: &Message<'_>| format!("{}={}\n", texts(pair, 1)[0], text(&pair.messages(2)[0]));
+    pairs.iter().map(line).collect()
+}
+
 #[test]
 fn attributes_can_be_replaced() {
     let profile = run();
     let mut origin = Origin::of(&profile);
     origin.set("service.name", "mine");
     origin.set("host.name", "here");
+    assert!(!resource_of(&profile, &Origin::of(&profile)).contains("host.name"), "nobody named it");
+    let named = Named { machine: Some("ci-7".to_owned()), commit: Some("c1".to_owned()) };
+    let of_fleet = Profile { named: Some(named), ..profile.clone() };
+    let attributes = resource_of(&of_fleet, &Origin::of(&of_fleet));
+    for attribute in ["host.name=ci-7", "vcs.ref.head.revision=c1"] {
+        assert!(attributes.contains(attribute), "{attributes}");
+    }
     let body = &otlp::metrics(&profile, &origin)[0].body;
     let resource = &Message::new(body).messages(1)[0].messages(1)[0];
     let attributes: Vec<String> = resource

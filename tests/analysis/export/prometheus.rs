@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use brickscope::{
-    BrickId, BrickProfiler, MockClock, Phase, Profile, SimulatedDevice, StreamId, Work,
+    BrickId, BrickProfiler, MockClock, Model, Named, Phase, Profile, Run, SimulatedDevice,
+    StreamId, Work,
 };
 use brickscope_formats::export::prometheus::{Dialect, Names, Options, write_with};
 
@@ -222,6 +223,30 @@ fn what_slows_a_run_down_is_there_with_its_predicted_gain() {
     assert_eq!(read.value("brickscope_finding_gain_seconds", &labels), "0.00025");
     // Nothing was found in an empty run.
     assert!(!of(&Profile::empty(Default::default())).has("brickscope_finding_info"));
+}
+
+#[test]
+fn what_was_named_are_labels_and_a_model_is_called_as_in_lists() {
+    let mut profile = Profile::empty(Default::default());
+    profile.run = Some(Run { backend: "CPU".to_owned(), threads: 8, ..Run::default() });
+    profile.model = Some(Model {
+        path: "/models/7b.gguf".to_owned(),
+        architecture: "llama 7B Q4_0".to_owned(),
+        ..Model::default()
+    });
+    let run = [("backend", "CPU"), ("threads", "8")];
+    assert_eq!(of(&profile).value("brickscope_run_info", &run), "1");
+    profile.named = Some(Named { machine: Some("ci-7".to_owned()), commit: Some("c1".to_owned()) });
+    let read = of(&profile);
+    let named = [&run[..], &[("machine", "ci-7"), ("commit", "c1")]].concat();
+    assert_eq!(read.value("brickscope_run_info", &named), "1");
+    let model = [
+        ("name", "7b"),
+        ("architecture", "llama 7B Q4_0"),
+        ("quantization", "q4_0"),
+        ("synthetic", "false"),
+    ];
+    assert_eq!(read.value("brickscope_model_info", &model), "1");
 }
 
 #[test]

@@ -230,7 +230,6 @@ pub(crate) fn run(args: &BenchmarkArgs) -> Result<()> {
             MAX_BYTES as f64 / 1e6
         );
     }
-    machine_name::given()?;
     runs::ready_for_lake(args.lake.as_deref())?;
     interrupt::watch()?;
     let Done { measurements, model, folder, cut_short, trouble, pushing } =
@@ -405,6 +404,7 @@ fn measure(args: &BenchmarkArgs, plans: &[Plan], target: Option<&Target>) -> Res
     if let Some(ceilings) = of_device {
         device::add_ceilings(&mut profile, ceilings);
     }
+    profile.named = machine_name::named();
     profile.run = Some(brickscope::Run {
         prompt_tokens: kept[0].map_or(0, |plan| plan.n_prompt as u64),
         generated_tokens: kept[1].map_or(0, |plan| plan.n_gen as u64),

@@ -15,11 +15,12 @@ use brickscope_analysis::fleet::{Fleet, Judged, Limits, Observation};
 use brickscope_analysis::history::{Measure, Run, SeriesKind};
 use brickscope_analysis::receipt::Code;
 use brickscope_analysis::view;
+use brickscope_runs::{By, Found, find};
 
 use crate::comparison::{compared, exit_code, print};
 use crate::flags::{ComparisonArgs, ComparisonFormat};
 use crate::output;
-use crate::runs::{self, home, llama_bench, sealed, sides};
+use crate::runs::{self, home, llama_bench, receipt_files, sealed, sides};
 use crate::text::{count, printable_text};
 
 /// Compare a run with a stored baseline, or with absolute limits, for CI.
@@ -46,7 +47,7 @@ pub(crate) struct GateArgs {
     /// default the newest benchmark in `brickscope-runs`.
     pub(crate) run: Option<PathBuf>,
 
-    /// The folder of the baseline, or a lake.
+    /// The folder of the baseline, a benchmark in `brickscope-runs` by its tag or name, or a lake.
     #[arg(long, value_name = "DIR|URL")]
     pub(crate) baseline: Option<PathBuf>,
 
@@ -81,11 +82,17 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
         args.baseline.is_some() || args.assert_throughput.is_some() || args.assert_p99.is_some(),
         "say what to hold it against: --baseline DIR, or limits by --min-tokens-per-second N and --max-p99 MS"
     );
+    let baseline = args.baseline.as_deref();
+    // What is made may have the name of a run that is there.
+    let baseline = match baseline.filter(|_| !args.update) {
+        Some(word) => Some(baseline_of(word)?),
+        None => baseline.map(Path::to_owned),
+    };
     let run = match &args.run {
         Some(run) => runs::named(run)?,
-        None => newest(args.baseline.as_deref())?,
+        None => newest(baseline.as_deref())?,
     };
-    let Some(baseline) = &args.baseline else {
+    let Some(baseline) = &baseline else {
         let rate = args.assert_throughput.map(Limit::Throughput);
         let asked: Vec<Limit> = rate.into_iter().chain(args.assert_p99.map(Limit::P99)).collect();
         return limits::run(&asked, &run, &args.how);
@@ -119,6 +126,12 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
             run.display()
         );
     }
+    let [of_baseline, of_run] = [baseline, &run].map(|path| fs::canonicalize(path).ok());
+    ensure!(
+        of_run.is_none() || of_baseline != of_run,
+        "{} is both the run and the baseline: held against itself, nothing is slower",
+        run.display()
+    );
     if let Some(sides) = of_machines(baseline, &run, args.how.force)? {
         return judge(sides, &args.how);
     }
@@ -135,6 +148,40 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
         );
     }
     Ok(exit_code(comparison.outcome()))
+}
+
+/// The baseline that was named: a folder or a lake, or a run or a set with receipts, by its tag, its place or its name.
+fn baseline_of(word: &Path) -> Result<PathBuf> {
+    // One whose update was interrupted is under another name for a while.
+    if sides::beside(word, "last").is_some_and(|last| last.is_dir()) {
+        return Ok(word.to_owned());
+    }
+    let Found { path, by } = match find(word, home()) {
+        Err(error) if word.as_os_str().as_encoded_bytes().starts_with(b"@") => return Err(error),
+        // The names of several runs may begin as that of a baseline which is yet to be made.
+        Err(_) => return Ok(word.to_owned()),
+        Ok(found) => found,
+    };
+    let what = match by {
+        By::Tag => "a tag of",
+        By::Place => "the place of",
+        By::Name if path.file_name() == Some(word.as_os_str()) => "the name of",
+        By::Name | By::Path => return Ok(word.to_owned()),
+    };
+    let has_receipts = receipt_files(&path).iter().all(|file| file.is_file());
+    let is_llama_bench = || {
+        let imported = runs::load(&path).ok().and_then(|profile| profile.imported);
+        imported.is_some_and(|of| of.format == "llama-bench")
+    };
+    ensure!(
+        has_receipts || is_llama_bench(),
+        "`{0}` is {what} {1}, which has no receipt: --baseline takes what `benchmark` wrote, or a folder that \
+         `brickscope gate --baseline {0} --update RUN` makes",
+        output::shown(word),
+        output::shown(&path)
+    );
+    tell!("note: the baseline {} is {what} {}", output::shown(word), output::shown(&path));
+    Ok(path)
 }
 
 #[cfg(feature = "parquet")]
@@ -206,7 +253,7 @@ fn by_lake(args: &GateArgs, baseline: &Path, run: &Path) -> Result<ExitCode> {
 /// The commit of a run that doesn't state it.
 #[cfg(feature = "parquet")]
 fn named() -> String {
-    let commit = std::env::var("BRICKSCOPE_COMMIT").ok().filter(|commit| !commit.is_empty());
+    let commit = crate::machine_name::commit().ok().flatten();
     commit.unwrap_or_else(|| UNNAMED.to_owned())
 }
 

@@ -13,7 +13,7 @@ use crate::flags::profile::ProfileArgs;
 use crate::live::Live;
 use crate::measure::log_capacity;
 use crate::runs::otlp::Target;
-use crate::{device, progress, source};
+use crate::{device, machine_name, progress, source};
 
 pub(super) fn measure(
     args: &ProfileArgs,
@@ -98,6 +98,7 @@ pub(super) fn measure(
             profile.model = Some(source::describe(session.model()));
             profile.machine = Some(brickscope::machine::detect());
             profile.run = Some(described(args, prompt, backend.name(), 0, 0));
+            profile.named = machine_name::named();
             device::add_ceilings(&mut profile, of_device);
             let written = dir.write(|dir| dir.save(&profile));
             let kept = match (&written.folder, &written.trouble) {

@@ -22,7 +22,9 @@ use crate::live::Live;
 use crate::metrics::Served;
 use crate::runs::otlp::{Pushing, Target};
 use crate::runs::{Places, RunDir, timing, without_disturbed};
-use crate::{device as devices, family, interrupt, metrics, output, runs, source, summary};
+use crate::{
+    device as devices, family, interrupt, machine_name, metrics, output, runs, source, summary,
+};
 
 /// How long a run waits for the view that started it.
 const WATCHER_WITHIN: Duration = Duration::from_secs(10);
@@ -177,6 +179,7 @@ fn report(
             Some(format!("interrupted after {n_generated} of {} tokens", args.tokens));
     }
     profile.run = Some(described);
+    profile.named = machine_name::named();
     // An error must not lose the figures: it is told after the report.
     let written = dir.write(|dir| dir.save(&profile));
     timing::where_asked(&profile);

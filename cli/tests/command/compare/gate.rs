@@ -106,6 +106,33 @@ fn a_gate_from_the_first_run_on() {
     assert_eq!(hidden.count(), 0);
 }
 
+#[test]
+fn a_baseline_is_a_tag_where_that_names_receipts_and_never_the_run_itself() {
+    let dir = folder();
+    let runs = dir.path().join("brickscope-runs");
+    let good = set(&runs, "20260101-000000", 10, 0, 1.0);
+    set(&runs, "20260102-000000", 10, 1, 1.15);
+    fs::write(good.join(".tag"), "good\n").expect("written");
+    let at = |args: &[&str]| {
+        let (code, text, said) =
+            brickscope_in(dir.path(), &[&["gate", "--baseline"], args].concat());
+        (code, text, said.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let (code, text, said) = at(&["good", "20260102"]);
+    assert_eq!(code, 1, "{text}{said}");
+    let note = "the baseline good is a tag of brickscope-runs/20260101-000000";
+    assert!(said.contains(note), "{said}");
+    let (code, _, said) = at(&["good", "20260101"]);
+    assert!(code == 2 && said.contains("is both the run and the baseline"), "{said}");
+    // A run without a receipt is none.
+    fs::create_dir(runs.join("plain")).expect("a folder");
+    fs::write(runs.join("plain/profile.json"), "{}").expect("written");
+    fs::write(runs.join("plain/.tag"), "other\n").expect("written");
+    let (code, _, said) = at(&["other", "20260102"]);
+    let what = "`other` is a tag of brickscope-runs/plain, which has no receipt";
+    assert!(code == 2 && said.contains(what), "{said}");
+}
+
 /// A row as llama-bench writes it, of one line.
 const OF_LLAMA_BENCH: &str = concat!(
     r#"{"build_commit": "a4", "build_number": 6865, "cpu_info": "a CPU", "gpu_info": "", "#,

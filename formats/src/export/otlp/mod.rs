@@ -75,7 +75,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// What a profile states of itself: brickscope's version, the process, the machine; the period to the second.
+    /// What a profile states of itself: brickscope's version, the process, the machine, and what was named of both; the
+    /// period to the second.
     #[must_use]
     pub fn of(profile: &Profile) -> Self {
         let mut attributes = vec![
@@ -96,6 +97,11 @@ impl Origin {
             };
             attributes.push(text("host.arch", arch));
             attributes.extend(machine.cpu.iter().map(|cpu| text("host.cpu.model.name", &**cpu)));
+        }
+        if let Some(named) = &profile.named {
+            attributes.extend(named.machine.iter().map(|name| text("host.name", &**name)));
+            let commit = named.commit.iter();
+            attributes.extend(commit.map(|commit| text("vcs.ref.head.revision", &**commit)));
         }
         // The profile was made at `created`, in whole seconds; its clock says how long it had run by then.
         let end_ns =
