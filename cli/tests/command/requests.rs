@@ -65,7 +65,7 @@ fn what_made_a_token_slow_is_named_in_every_form() {
     // Of few, the list is on the first screen, too.
     let list = run(brickscope(&["requests", "--list"]).arg(dir.path()));
     let list = text(&list.stdout);
-    assert!(printed.contains(&*list), "{printed}");
+    assert!(printed.contains(list), "{printed}");
     let row = list.lines().nth(2).map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
     assert_eq!(row.as_deref(), Some("1 a 9 60 12.0 ms 90.0 ms prompts of others"), "{list}");
 
