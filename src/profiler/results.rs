@@ -62,6 +62,7 @@ impl BrickProfiler {
         let requests = lock(&self.requests).copied();
         collect::fill(&mut profile, &self.recorder, refused);
         requests.fill(&mut profile);
+        profile.latency.take_requests(&profile.requests);
         let devices = lock(&self.devices).clone();
         profile.devices =
             devices.iter().map(|device| device.profile(&profile.names, refused)).collect();
