@@ -37,7 +37,7 @@ use crate::text::{count, printable_text};
 /// chance only, or the machine also drifts steadily within the sessions and for at most one session's length
 /// between them. Where slow processes come in a row, up to 2 in 100 are. Nothing is promised of a machine that
 /// drifts for longer, or stays in one of two states for minutes: use `compare OLD NEW --processes 20` there,
-/// which runs both in turns. docs/compare.md has the figures.
+/// which runs both in turns. docs/evidence/compare.md has the figures.
 ///
 /// If the runs are of several machines (BRICKSCOPE_MACHINE names them), commits and machines are taken apart, and only
 /// a slower commit counts. The baseline may then be a lake: the run is judged by all runs of the same work in it since
