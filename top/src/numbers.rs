@@ -100,7 +100,7 @@ pub(crate) struct CategoryNumbers {
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct KvCache {
-    /// After the newest pass.
+    /// After the newest pass; of requests, of those that go on.
     pub(crate) tokens: u64,
     pub(crate) room: u64,
 }

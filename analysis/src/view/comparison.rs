@@ -178,10 +178,7 @@ fn unseen(tests: &[&TestChange], comparison: &Comparison) -> String {
         }
         None => format!("{} can't be seen in this noise", percent(comparison.threshold)),
     };
-    format!(
-        "the smallest change that this comparison could have seen is {}; {needed}",
-        seen(worst)
-    )
+    format!("the smallest change that this comparison could have seen is {}; {needed}", seen(worst))
 }
 
 /// How often what A takes goes into what B takes, of tests without a verdict for want of processes.

@@ -208,8 +208,7 @@ impl Test {
             Phase::Decode => self.name.starts_with("tg"),
             Phase::Encode | Phase::Training => false,
         };
-        let on_device =
-            self.name.split_once(" on ").is_some_and(|(name, _)| name == phase.name());
+        let on_device = self.name.split_once(" on ").is_some_and(|(name, _)| name == phase.name());
         match self.phase {
             Some(of) => of == phase,
             None => of_list || on_device,

@@ -41,7 +41,9 @@ pub(super) fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &
     let whole = profile.serialised(phase).filter(|of| of.whole_passes > 0);
     let timed = shown.latency.per_token.percentiles.p50_ns;
     let p50_ns = whole.map_or(timed, |whole| whole.whole_p50_ns);
-    let p50_ns = p50_ns.filter(|_| phase == Phase::Decode);
+    // Passes of a server are no tokens of a request.
+    let is_of_tokens = shown.latency.of_requests || profile.parts.is_empty();
+    let p50_ns = p50_ns.filter(|_| phase == Phase::Decode && is_of_tokens);
     let p50 = p50_ns.map_or(String::new(), |ns| format!("p50 {}", time(ns as f64)));
     // That of the repetition that was profiled is none of the benchmark.
     let (p50, of_profile) = match is_of(RateOf::Repetitions) {

@@ -10,9 +10,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope_analysis::compare::{
-    Fact, LEAST_PROCESSES, Limit, Outcome, Pairing, Side, Work,
-};
+use brickscope_analysis::compare::{Fact, LEAST_PROCESSES, Limit, Outcome, Pairing, Side, Work};
 use brickscope_analysis::fleet::{Fleet, Judged, Limits, Observation};
 use brickscope_analysis::history::{Measure, Run, SeriesKind};
 use brickscope_analysis::receipt::Code;
@@ -30,7 +28,7 @@ use crate::text::{count, printable_text};
 /// the runs don't decide it (more processes are needed), 2 if the comparison can't be made.
 ///
 /// With --threshold T it fails (code 1) if something is certainly slower and may be slower by T or more: the interval's
-/// low end is above 0 and its high end at least T. So it also fails at +0.1 % to +T, and never for less than T for certain.
+/// low end is above 0 and its high end at least T. So an interval from +0.1 % to T fails, and one that ends below T doesn't.
 ///
 /// A baseline was measured at another time, so what the machine has done since looks like a change of the
 /// program. At most 1 in 100 gates of an unchanged program is called slower or faster if processes differ by
