@@ -22,6 +22,7 @@ pub(crate) fn compared(
         min_share: how.min_share.unwrap_or(usual.min_share),
         is_forced: how.force,
         models_may_differ,
+        phase: how.phase.map(Into::into),
         ..usual
     };
     compare(a, b, &options).map_err(|error| match error {

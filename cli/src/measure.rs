@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
-use brickscope::{Absent, Ceilings, Machine, Profile};
+use brickscope::{Absent, Ceilings, Machine, Profile, ReadingTime};
 use brickscope_engine::Model;
 
 use crate::text::printable_text;
@@ -34,7 +34,7 @@ pub(crate) const AFTER: &str = "measured after the run";
 /// The ceilings of this machine with as many threads as a run had. `run` is its name in messages.
 pub(crate) fn ceilings_here(
     profile: &Profile,
-    threads: Option<NonZeroUsize>,
+    threads_given: Option<NonZeroUsize>,
     run: &str,
 ) -> Result<Ceilings> {
     let here = brickscope::machine::detect();
@@ -52,7 +52,7 @@ pub(crate) fn ceilings_here(
     }
     let of_run = profile.run.as_ref().and_then(|run| NonZeroUsize::new(run.threads as usize));
     let all = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let threads = threads.or(of_run).unwrap_or_else(all);
+    let threads = threads_given.or(of_run).unwrap_or_else(all);
     let model = profile.model.as_ref().map(|model| Path::new(&model.path));
     let model = model.filter(|path| path.is_file());
     let model = model.and_then(|path| Model::open(path).ok());
@@ -60,13 +60,47 @@ pub(crate) fn ceilings_here(
     let ceilings = ceilings_cache::ceilings_after(model.as_ref(), threads);
     note.finish_and_clear();
     let mut ceilings = ceilings.map_err(|Absent { reason }| anyhow!("{reason}"))?;
-    ceilings.basis = ceilings.basis.replace("measured before the run", AFTER);
+    are_after(&mut ceilings);
+    if threads_given.is_none() && of_run.is_none() {
+        ceilings.basis += "; the run doesn't state its threads, so these are of all CPUs";
+    }
     Ok(ceilings)
+}
+
+/// Says of ceilings when they were measured: as if for a run to come, but it had been made before.
+fn are_after(ceilings: &mut Ceilings) {
+    ceilings.basis = ceilings.basis.replace("measured before the run", AFTER);
+    for reading in &mut ceilings.readings {
+        if reading.when == ReadingTime::Before {
+            reading.when = ReadingTime::After;
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use brickscope::CeilingReading;
+
     use super::*;
+
+    #[test]
+    fn ceilings_that_are_added_to_a_run_were_measured_after_it() {
+        let reading = |when| CeilingReading {
+            when,
+            measured: "2026-11-29T23:40:06Z".to_owned(),
+            read_bytes_per_second: 29.4e9,
+            disturbed: false,
+        };
+        let mut ceilings = Ceilings {
+            basis: "measured before the run: 2 threads, avx2".to_owned(),
+            readings: vec![reading(ReadingTime::Kept), reading(ReadingTime::Before)],
+            ..Ceilings::default()
+        };
+        are_after(&mut ceilings);
+        assert_eq!(ceilings.basis, "measured after the run: 2 threads, avx2");
+        let when = ceilings.readings.iter().map(|reading| reading.when);
+        assert_eq!(when.collect::<Vec<_>>(), [ReadingTime::Kept, ReadingTime::After]);
+    }
 
     #[test]
     fn the_logs_of_all_threads_stay_within_the_bound() {

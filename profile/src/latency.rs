@@ -8,21 +8,26 @@ use serde::{Deserialize, Serialize};
 use crate::absent::Absent;
 use crate::brick::{Phase, Work};
 use crate::name::{Name, NameKind};
+use crate::request::Request;
 use crate::span::Span;
 use crate::stats::{BrickStats, Percentiles};
 use crate::sums::Pass;
 
-/// The latencies of tokens, from the times of the passes that made them.
+/// The latencies of tokens: of requests, where these say when their tokens were there, else from the times of the passes
+/// that made them.
 ///
-/// Time between passes is not included: an engine that samples or prints there should make that part of
+/// Of passes, time between them is not included: an engine that samples or prints there should make that part of
 /// the pass if it is to count.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Latency {
-    /// From the begin of a prompt's first prefill pass to the end of its last one.
+    /// From the begin of a prompt's first prefill pass to the end of its last one; of requests, from arrival to first token.
     pub first_token: Durations,
-    /// Decode passes of one token each.
+    /// Decode passes of one token each; of requests, from one token to the next.
     pub per_token: Durations,
+    /// Whether these are of requests.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub of_requests: bool,
     /// The bricks that made slow tokens slow.
     pub slow: Option<SlowTokens>,
     /// Why they are unknown.
@@ -89,6 +94,22 @@ impl Durations {
         Self::of_stats(&stats)
     }
 
+    /// With the percentiles that tables of requests state, not those of a histogram.
+    fn exactly(mut ns: Vec<u64>) -> Self {
+        ns.sort_unstable();
+        let at = |percent: usize, fewest: usize| {
+            let rank = (ns.len() * percent).div_ceil(100).max(1) - 1;
+            ns.get(rank).copied().filter(|_| ns.len() >= fewest)
+        };
+        let percentiles = Percentiles {
+            p50_ns: at(50, 7),
+            p90_ns: at(90, LEAST_PASSES),
+            p95_ns: at(95, 90),
+            p99_ns: at(99, 459),
+        };
+        Self { percentiles, ..Self::of(ns.iter().copied()) }
+    }
+
     fn of_stats(stats: &BrickStats) -> Self {
         let any = stats.count > 0;
         Self {
@@ -109,6 +130,7 @@ impl Latency {
         Self {
             first_token: Durations::of_stats(prompts),
             per_token: Durations::of_stats(tokens),
+            of_requests: false,
             slow: None,
             slow_absent: None,
         }
@@ -127,8 +149,35 @@ impl Latency {
         Self {
             first_token: Durations::of(first_tokens(passes)),
             per_token: Durations::of(tokens.iter().map(|pass| pass.wall_ns)),
+            of_requests: false,
             slow,
             slow_absent: slow_absent.filter(|_| !tokens.is_empty()),
+        }
+    }
+}
+
+impl Latency {
+    /// Takes the times of first and further tokens from requests, if these say when their tokens were there. In a server a
+    /// prompt waits for a place and may take several passes, and a pass has tokens of several requests.
+    #[doc(hidden)]
+    pub fn take_requests(&mut self, requests: &[Request]) {
+        let to_first = |of: &Request| Some(of.tokens_ns.first()?.saturating_sub(of.arrived_ns));
+        let first: Vec<u64> = requests.iter().filter_map(to_first).collect();
+        if first.is_empty() {
+            return;
+        }
+        let gaps = requests.iter().flat_map(|of| of.tokens_ns.windows(2));
+        let further = gaps.map(|two| two[1].saturating_sub(two[0])).collect();
+        self.first_token = Durations::exactly(first);
+        self.per_token = Durations::exactly(further);
+        self.of_requests = true;
+    }
+
+    /// Of a part of the passes of a run that has these latencies: what its requests waited stays what it was.
+    pub(crate) fn beside_requests_of(self, run: &Self) -> Self {
+        match run.of_requests {
+            true => Self { slow: self.slow, slow_absent: self.slow_absent, ..run.clone() },
+            false => self,
         }
     }
 }
@@ -223,4 +272,32 @@ fn slow_tokens(spans: &[Span], names: &[Name], tokens: &[&Pass]) -> Result<SlowT
         bricks,
         unattributed_extra_ns: extra(&|pass| pass.unattributed_ns),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_say_what_their_tokens_took_and_passes_do_only_without_them() {
+        let pass = |wall_ns: u64| Durations::of([wall_ns]);
+        let of_passes = Latency { first_token: pass(7), per_token: pass(9), ..Latency::default() };
+        let mut latency = of_passes.clone();
+        let waiting = Request { arrived_ns: 5, ..Request::default() };
+        latency.take_requests(std::slice::from_ref(&waiting));
+        assert_eq!(latency, of_passes);
+
+        let tokens_ns: Vec<u64> = (0..10).map(|nth| 100 + 10 * nth).collect();
+        let answered = Request { arrived_ns: 40, tokens_ns, ..Request::default() };
+        latency.take_requests(&[waiting, answered]);
+        assert!(latency.of_requests);
+        assert_eq!((latency.first_token.count, latency.first_token.max_ns), (1, Some(60)));
+        assert_eq!((latency.per_token.count, latency.per_token.mean_ns), (9, Some(10.0)));
+        let percentiles = latency.per_token.percentiles;
+        assert_eq!((percentiles.p50_ns, percentiles.p90_ns), (Some(10), None));
+
+        // A part of the passes is no part of what requests waited.
+        assert_eq!(of_passes.clone().beside_requests_of(&latency), latency);
+        assert_eq!(latency.beside_requests_of(&of_passes).per_token.count, 9);
+    }
 }

@@ -28,6 +28,7 @@
 //! | `span.rs` | single spans, their threads, hand-offs |
 //! | `sums.rs`, `layers.rs` | sums by phase, pass, brick and kernel; by layer |
 //! | `run.rs`, `machine/`, `clock.rs` | what ran; on which machine, and what disturbed it; by which clock |
+//! | `among.rs` | which of several processes ran it |
 //! | `device/` | what ran on devices: streams, launches, clocks, busy times |
 //! | `dropped.rs`, `absent.rs` | what was lost; what could not be measured, and why |
 //! | `not_finite.rs` | logits that aren't numbers, and where that began |
@@ -50,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 pub mod absent;
+pub mod among;
 pub mod brick;
 pub mod checksum;
 pub mod clock;
@@ -84,6 +86,7 @@ pub mod told;
 pub mod trial;
 
 pub use crate::absent::Absent;
+pub use crate::among::{Among, InSet, SET_VARIABLE};
 pub use crate::brick::{BrickCategory, BrickId, Data, Phase, Source, Work};
 pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
 pub use crate::clock::{Anchor, ClockInfo};

@@ -39,10 +39,14 @@ pub(super) fn section(source: &Source<'_>) -> String {
         "#Most",
     ];
     let mut table = Table::new("Times of tokens", &columns);
-    for (name, place, of) in [
-        ("first", "first_token", &latency.first_token),
-        ("each further", "per_token", &latency.per_token),
-    ] {
+    // A pass of a server may be a piece of a prompt, and have tokens of several requests.
+    let [first, each] = match latency.of_requests || profile.parts.is_empty() {
+        true => ["first", "each further"],
+        false => ["a prefill", "a pass of one token"],
+    };
+    for (name, place, of) in
+        [(first, "first_token", &latency.first_token), (each, "per_token", &latency.per_token)]
+    {
         if of.count > 0 {
             durations(source, name, place, of, &mut table);
         }

@@ -73,9 +73,18 @@ impl MachineDetails {
             swap_used: kilobytes(&meminfo, "SwapTotal")
                 .zip(kilobytes(&meminfo, "SwapFree"))
                 .and_then(|(total, free)| total.checked_sub(free)),
-            boot_id: line("proc/sys/kernel/random/boot_id"),
+            boot_id: boot_id_below(root),
         }
     }
+}
+
+/// The system's id for the time since it was started.
+pub(crate) fn boot_id() -> Option<String> {
+    boot_id_below(Path::new("/"))
+}
+
+fn boot_id_below(root: &Path) -> Option<String> {
+    word(&fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok()?)
 }
 
 /// The text of a file of one line, unless it is empty.

@@ -30,6 +30,7 @@ pub use cgroup::CpuLimit;
 pub(crate) use counters::{Counters, ReadCounters};
 pub use counters::{Missing, probe_counters, probe_sampling};
 pub use details::MachineDetails;
+pub(crate) use details::boot_id;
 pub use frequency::cpu_frequency_khz;
 pub use load::LoadWatch;
 pub(crate) use load::{LoadMeter, LoadReading};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use brickscope_profile::name::{NameIdx, OTHER_BRICK};
 use brickscope_profile::{
-    Absent, Anchor, AsProfile, BrickCategory, BrickId, BrickStats, CategoryStats, ClockInfo,
+    Absent, Among, Anchor, AsProfile, BrickCategory, BrickId, BrickStats, CategoryStats, ClockInfo,
     Dropped, Name, Overhead, Profile, Run, Source,
 };
 
@@ -47,7 +47,10 @@ impl BrickProfiler {
     pub fn profile(&self) -> Profile {
         self.warn_once(false);
         let (mut profile, refused) = self.described(self.recorder.clock().describe());
-        profile.machine = (!self.recorder.clock().is_mock()).then(crate::machine::detect);
+        if !self.recorder.clock().is_mock() {
+            profile.machine = Some(crate::machine::detect());
+            profile.among = Among::of_this_process(crate::machine::boot_id().as_deref());
+        }
         profile.clock.anchors = self.anchors();
         profile.shares = self.thread_shares();
         profile.checksums = self.checksums().all();
@@ -59,6 +62,7 @@ impl BrickProfiler {
         let requests = lock(&self.requests).copied();
         collect::fill(&mut profile, &self.recorder, refused);
         requests.fill(&mut profile);
+        profile.latency.take_requests(&profile.requests);
         let devices = lock(&self.devices).clone();
         profile.devices =
             devices.iter().map(|device| device.profile(&profile.names, refused)).collect();

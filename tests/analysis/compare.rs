@@ -712,6 +712,54 @@ fn sides_that_share_no_kernel_are_told_to_be_other_programs() {
 }
 
 #[test]
+fn each_inconclusive_test_has_its_own_reason() {
+    let mut comparison = compared(&made_sides(12, 1.0, 0.01));
+    let reasons = [Some("the one"), Some("the other")];
+    for (test, reason) in comparison.tests.iter_mut().zip(reasons) {
+        test.whole.verdict = Verdict::Inconclusive;
+        test.whole.reason = reason.map(str::to_owned);
+    }
+    assert_eq!(
+        view::comparison_headline(&comparison),
+        "Inconclusive for prefill (pp512): the one; inconclusive for decode (tg128): the other."
+    );
+    // A reason that only prefill has says nothing of decode.
+    comparison.tests[1].whole.reason = None;
+    let said = view::comparison_headline(&comparison);
+    assert!(said.contains("; inconclusive for decode (tg128): the smallest change that"), "{said}");
+    comparison.tests[0].whole.reason = None;
+    let said = view::comparison_headline(&comparison);
+    assert!(said.starts_with("Inconclusive: the smallest change that"), "{said}");
+}
+
+#[test]
+fn one_phase_is_judged_without_the_other() {
+    let [a, mut b] = made_sides(12, 1.0, 0.01);
+    plant(&mut b, "pp512", "GateProjection", 0.2);
+    let of = |phase| Options { phase, ..Options::default() };
+    for (phase, tests, outcome) in [
+        (None, &["pp512", "tg128"][..], Outcome::Slower),
+        (Some(Phase::Prefill), &["pp512"], Outcome::Slower),
+        (Some(Phase::Decode), &["tg128"], Outcome::Pass),
+    ] {
+        let comparison = compare(&a, &b, &of(phase)).expect("they can be compared");
+        let names: Vec<&str> = comparison.tests.iter().map(|test| &*test.name).collect();
+        assert_eq!((&names[..], comparison.outcome()), (tests, outcome), "{phase:?}");
+    }
+    let error = compare(&a, &b, &of(Some(Phase::Encode))).expect_err("there is none").to_string();
+    assert_eq!(error, "a has no test of encode alone: it has pp512, tg128");
+    for (name, phase) in [
+        ("pp512 @ d128", Some(Phase::Prefill)),
+        ("tg128 (n_batch 1)", Some(Phase::Decode)),
+        ("decode on the device", Some(Phase::Decode)),
+        ("pp512+tg128", None),
+    ] {
+        let test = Test { name: name.to_owned(), ..Test::default() };
+        assert_eq!(Phase::ALL.into_iter().find(|&phase| test.is_of(phase)), phase, "{name}");
+    }
+}
+
+#[test]
 fn what_can_not_be_compared_at_all() {
     let [a, b] = made_sides(3, 1.0, 0.01);
     let error = |a: &Side, b: &Side, options: &Options| {

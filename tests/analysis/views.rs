@@ -178,7 +178,7 @@ fn the_roofline_is_a_table_and_a_plot_of_each_phase() {
     for line in report.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
-    assert_eq!(report.matches("Roofline: 50.0 GB/s, 200.0 GFLOP/s").count(), 2);
+    assert_eq!(report.matches("Roofline: 180.0 GB/s (L3), 200.0 GFLOP/s; memory 50.0").count(), 2);
 }
 
 #[test]

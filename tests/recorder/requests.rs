@@ -34,6 +34,26 @@ fn a_pass_is_of_prefill_if_it_has_any_prompt() {
 }
 
 #[test]
+fn tokens_take_as_long_as_requests_waited_for_them_and_no_pass_is_a_token() {
+    let (hand, profiler) = profiler();
+    let requests = profiler.requests();
+    let (a, b) = (requests.arrive("a"), requests.arrive("b"));
+    hand.advance(50);
+    pass(&profiler, &hand, &[Part::prompt(a, 5, 0), Part::prompt(b, 7, 0)]);
+    requests.token(a);
+    requests.token(b);
+    pass(&profiler, &hand, &[Part::decode(a, 5), Part::decode(b, 7)]);
+    requests.token(a);
+    requests.token(b);
+    let latency = profiler.profile().latency;
+    assert!(latency.of_requests);
+    assert_eq!((latency.first_token.count, latency.per_token.count), (2, 2));
+    // With the queue; and of one pass two tokens.
+    assert_eq!(latency.first_token.min_ns, Some(150));
+    assert_eq!(latency.per_token.max_ns, Some(100));
+}
+
+#[test]
 fn what_comes_after_the_end_of_a_request_changes_nothing() {
     let (hand, profiler) = profiler();
     let requests = profiler.requests();

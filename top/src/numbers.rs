@@ -100,7 +100,7 @@ pub(crate) struct CategoryNumbers {
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct KvCache {
-    /// After the newest pass.
+    /// After the newest pass; of requests, of those that go on.
     pub(crate) tokens: u64,
     pub(crate) room: u64,
 }
@@ -250,7 +250,7 @@ impl<'p> Numbers<'p> {
                 .collect(),
             findings: Known(findings),
             requests: Known::or(snapshot.requests.as_ref(), NO_REQUESTS),
-            kv_cache: kv_cache(profile),
+            kv_cache: kv_cache(profile, snapshot.requests.as_ref()),
             memory: Known(memory),
             activity: Known(activity),
             disturbance: disturbance(profile),
@@ -334,20 +334,18 @@ pub(crate) fn newest_pass(profile: &Profile) -> Option<&Pass> {
     profile.passes.iter().max_by_key(|pass| pass.start_ns.saturating_add(pass.wall_ns))
 }
 
-pub(crate) fn kv_cache(profile: &Profile) -> Known<KvCache> {
-    let fill = newest_pass(profile).zip(profile.observed.kv_cache_tokens);
-    Known(match fill {
-        Some((pass, room)) => {
-            Ok(KvCache { tokens: pass.position.saturating_add(pass.tokens), room })
-        }
-        None => Err(Absent {
-            reason: match profile.observed.kv_cache_tokens {
-                None => "the engine doesn't state the capacity of its KV cache",
-                Some(_) => "no pass has ended yet",
-            }
-            .to_owned(),
-        }),
-    })
+/// A pass of several requests has no position of its own: where there are requests, their parts say it.
+pub(crate) fn kv_cache(profile: &Profile, requests: Option<&Now>) -> Known<KvCache> {
+    let tokens = match requests {
+        Some(now) => now.kv_tokens.ok_or("passes don't state where each request is"),
+        None => newest_pass(profile)
+            .map(|pass| pass.position.saturating_add(pass.tokens))
+            .ok_or("no pass has ended yet"),
+    };
+    let room = profile.observed.kv_cache_tokens;
+    let room = room.ok_or("the engine doesn't state the capacity of its KV cache");
+    let fill = room.and_then(|room| Ok(KvCache { tokens: tokens?, room }));
+    Known(fill.map_err(|reason: &str| Absent { reason: reason.to_owned() }))
 }
 
 pub(crate) fn disturbance(profile: &Profile) -> Known<Disturbance> {

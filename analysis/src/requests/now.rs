@@ -37,6 +37,10 @@ pub struct Now {
     /// Passes that ran and aren't known: nor is what was done while no other ran.
     #[serde(default)]
     pub missing_passes: u64,
+    /// Tokens in the KV cache of those that go on, by the positions that their passes state. `None` if one has tokens, and no
+    /// pass says where it is.
+    #[serde(default)]
+    pub kv_tokens: Option<u64>,
     /// Those that go on, the oldest first, and then those that ended lately, the newest first.
     pub listed: Vec<RequestNow>,
 }
@@ -117,11 +121,12 @@ impl Now {
         let is_lost = |nth: u32| lost.binary_search(&nth).is_ok();
         going_on.retain(|&nth| !u32::try_from(nth).is_ok_and(is_lost));
         let counts = [&going_on, &ended].map(|of| of.len() as u64);
+        let parts = parts_of(profile);
+        let kv_tokens = kv_tokens(profile, &going_on, &parts);
         ended.sort_by_key(|&nth| Reverse(profile.requests[nth].ended_ns));
         ended.truncate(MOST_ENDED);
         going_on.truncate(MOST_GOING_ON);
-        let (requests, parts) = (Requests::of(profile), parts_of(profile));
-        let rows = Rows { lately, requests, parts, at_ns };
+        let rows = Rows { lately, requests: Requests::of(profile), parts, at_ns };
         let listed = going_on.into_iter().chain(ended).map(|nth| rows.row(nth)).collect();
         let [going_on, ended] = counts;
         Self {
@@ -134,6 +139,7 @@ impl Now {
             lost: lost.len() as u64,
             dropped: profile.dropped.requests,
             missing_passes: missing_passes(profile),
+            kv_tokens,
             listed,
         }
     }
@@ -145,21 +151,33 @@ struct OfParts {
     /// Tokens of its prompt that are in the KV cache.
     prompt: Option<u64>,
     has_decoded: bool,
+    /// The newest of its passes, and its tokens in the KV cache after that.
+    filled: Option<(u32, u64)>,
 }
 
 fn parts_of(profile: &Profile) -> Vec<OfParts> {
     let mut all = vec![OfParts::default(); profile.requests.len()];
     for of in &profile.parts {
         let Some(known) = all.get_mut(of.part.request as usize) else { continue };
+        let so_far = of.part.position.saturating_add(of.part.tokens);
+        known.filled = known.filled.max(Some((of.pass, so_far)));
         match of.part.kind {
             PartKind::Prompt => {
-                let so_far = of.part.position.saturating_add(of.part.tokens);
                 known.prompt = known.prompt.max(Some(so_far));
             }
             PartKind::Decode => known.has_decoded = true,
         }
     }
     all
+}
+
+/// Of these requests together. One without a token and without a pass that has ended has none yet.
+fn kv_tokens(profile: &Profile, going_on: &[usize], parts: &[OfParts]) -> Option<u64> {
+    let of = |&nth: &usize| match parts[nth].filled {
+        Some((_, tokens)) => Some(tokens),
+        None => profile.requests[nth].tokens_ns.is_empty().then_some(0),
+    };
+    going_on.iter().map(of).try_fold(0, |sum: u64, tokens| Some(sum.saturating_add(tokens?)))
 }
 
 struct Rows<'l> {
@@ -262,6 +280,11 @@ mod tests {
         let lately = lately();
         let now = Now::of(&lately, 110);
         assert_eq!((now.of, now.left_out, now.going_on, now.ended), (4, 5, 3, 1));
+        // Of those that go on one pass has ended; what has a token and no pass is somewhere.
+        assert_eq!(now.kv_tokens, Some(9));
+        let mut untold = lately.clone();
+        untold.profile.parts.clear();
+        assert_eq!(Now::of(&untold, 110).kv_tokens, None);
         assert_eq!(now.times, times(&lately.profile));
         let stages = now.listed.iter().map(|of| (of.stage, of.age_ns, of.prompt_tokens, of.tokens));
         assert_eq!(

@@ -45,15 +45,9 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
     for test in with(Verdict::Faster) {
         sentences.push(changed(test, "faster"));
     }
-    let mut unclear: Vec<String> = with(Verdict::Inconclusive).map(title).collect();
-    if !unclear.is_empty() {
-        let all = unclear.len() == comparison.tests.len() && sentences.is_empty();
-        let rows: Vec<&Change> = with(Verdict::Inconclusive).map(|test| &test.whole).collect();
-        if all {
-            unclear.clear();
-        }
-        sentences.push(inconclusive(&unclear, &rows, comparison));
-    }
+    let unclear: Vec<&TestChange> = with(Verdict::Inconclusive).collect();
+    let is_all = unclear.len() == comparison.tests.len() && sentences.is_empty();
+    sentences.extend(inconclusive(&unclear, is_all, comparison));
     if sentences.is_empty() {
         let most = tests()
             .flat_map(|test| [test.whole.low, test.whole.high])
@@ -150,27 +144,42 @@ fn parts(test: &TestChange, verdict: Verdict) -> Vec<&Change> {
     of(&test.categories).into_iter().map(|i| &test.categories[i]).collect()
 }
 
-fn inconclusive(names: &[String], rows: &[&Change], comparison: &Comparison) -> String {
-    let of = match names {
-        [] => String::new(),
-        names => format!(" for {}", names.join(", ")),
-    };
-    if let Some(reason) = rows.iter().find_map(|row| row.reason.as_ref()) {
-        return format!("inconclusive{of}: {}", printable_text(reason));
+/// Why tests are inconclusive: a sentence for all that have one reason, since a reason says nothing of another test. The
+/// tests are named unless one sentence is about all that there are.
+fn inconclusive(tests: &[&TestChange], is_all: bool, comparison: &Comparison) -> Vec<String> {
+    let mut by_reason: Vec<(Option<&str>, Vec<&TestChange>)> = Vec::new();
+    for &test in tests {
+        let reason = test.whole.reason.as_deref();
+        match by_reason.iter_mut().find(|(of, _)| *of == reason) {
+            Some((_, alike)) => alike.push(test),
+            None => by_reason.push((reason, vec![test])),
+        }
     }
-    let worst = rows.iter().filter_map(|row| row.visible).fold(0.0, f64::max);
-    let needed =
-        rows.iter().map(|row| row.processes_needed).max_by_key(|n| n.unwrap_or(usize::MAX));
+    let is_about_all = is_all && by_reason.len() == 1;
+    let sentence = |(reason, tests): &(Option<&str>, Vec<&TestChange>)| {
+        let names: Vec<String> = tests.iter().map(|test| title(test)).collect();
+        let of = match is_about_all {
+            true => String::new(),
+            false => format!(" for {}", names.join(", ")),
+        };
+        let why = reason.map_or_else(|| unseen(tests, comparison), printable_text);
+        format!("inconclusive{of}: {why}")
+    };
+    by_reason.iter().map(sentence).collect()
+}
+
+/// What can't be seen in tests that more processes would decide.
+fn unseen(tests: &[&TestChange], comparison: &Comparison) -> String {
+    let rows = || tests.iter().map(|test| &test.whole);
+    let worst = rows().filter_map(|row| row.visible).fold(0.0, f64::max);
+    let needed = rows().map(|row| row.processes_needed).max_by_key(|n| n.unwrap_or(usize::MAX));
     let needed = match needed.flatten() {
         Some(n) => {
             format!("seeing {} would take {} a side", percent(comparison.threshold), processes(n))
         }
         None => format!("{} can't be seen in this noise", percent(comparison.threshold)),
     };
-    format!(
-        "inconclusive{of}: the smallest change that this comparison could have seen is {}; {needed}",
-        seen(worst)
-    )
+    format!("the smallest change that this comparison could have seen is {}; {needed}", seen(worst))
 }
 
 /// How often what A takes goes into what B takes, of tests without a verdict for want of processes.
@@ -551,9 +560,12 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
             "\n| {} | A | B | change | interval | sees | verdict |\n|---|--:|--:|--:|--:|--:|---|\n",
             markdown(&title(test))
         );
-        let whole = std::iter::once((test.sample.whole(), &test.whole));
-        let parts = test.categories.iter().chain(&test.bricks).map(|row| (&*row.name, row));
-        for (name, row) in whole.chain(parts) {
+        let whole = std::iter::once((test.sample.whole().to_owned(), &test.whole));
+        // A category and a brick may have the same name.
+        let categories =
+            test.categories.iter().map(|row| (format!("{} (category)", row.name), row));
+        let bricks = test.bricks.iter().map(|row| (row.name.clone(), row));
+        for (name, row) in whole.chain(categories).chain(bricks) {
             let change = row.change.map_or_else(|| "n/a".to_owned(), |c| signed(c) + " %");
             let interval = match (row.low, row.high) {
                 (Some(low), Some(high)) => format!("{}, {}", signed(low), signed(high)),
@@ -568,7 +580,7 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
             let _ = writeln!(
                 out,
                 "| {} | {} | {} | {change} | {interval} | {visible} | {verdict} |",
-                markdown(name),
+                markdown(&name),
                 duration_or_absent(row.a_ns),
                 duration_or_absent(row.b_ns)
             );

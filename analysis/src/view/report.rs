@@ -290,12 +290,18 @@ pub(super) const MOST_DRIFT_PPM: f64 = 600.0;
 /// What a user waits for.
 fn latency(profile: &Profile, text: &mut String) {
     let latency = &profile.latency;
+    let (first, each) = match (latency.of_requests, profile.parts.is_empty()) {
+        (true, _) => ("request", "token"),
+        (false, true) => ("prompt", "token"),
+        // A pass may be a piece of a prompt, and have tokens of several requests.
+        (false, false) => ("prefill", "one-token pass"),
+    };
     let mut lines = Vec::new();
     if latency.first_token.count > 0 {
-        lines.push(("first", durations(&latency.first_token, "prompt")));
+        lines.push(("first", durations(&latency.first_token, first)));
     }
     if latency.per_token.count > 0 {
-        lines.push(("each", durations(&latency.per_token, "token")));
+        lines.push(("each", durations(&latency.per_token, each)));
     }
     lines.extend(latency.slow.as_ref().map(|slow| ("slow", slow_tokens(slow))));
     if let Some(Absent { reason }) = &latency.slow_absent {

@@ -55,8 +55,11 @@ pub fn memory_readings(ceilings: &Ceilings) -> String {
     let at =
         |when: ReadingTime| ceilings.readings.iter().filter(move |reading| reading.when == when);
     let mut parts: Vec<String> = Vec::new();
-    for (when, name) in [(ReadingTime::Before, "before the run"), (ReadingTime::After, "after it")]
-    {
+    let after = match at(ReadingTime::Before).next() {
+        Some(_) => "after it",
+        None => "after the run",
+    };
+    for (when, name) in [(ReadingTime::Before, "before the run"), (ReadingTime::After, after)] {
         let rates = at(when).map(|reading| gigabytes(reading.read_bytes_per_second));
         parts.extend(rates.map(|rate| format!("{rate} {name}")));
     }
@@ -110,13 +113,9 @@ pub(super) fn letter(index: usize) -> char {
 }
 
 fn table(roofline: &Roofline, text: &mut String) {
-    let _ = writeln!(
-        text,
-        "Roofline: {} GB/s, {} GFLOP/s, ridge at {} FLOP/byte",
-        short(roofline.peak_bytes_per_second / 1e9),
-        short(roofline.peak_flops_per_second / 1e9),
-        short(roofline.ridge)
-    );
+    for line in wrap(&heading(roofline), 80) {
+        let _ = writeln!(text, "{line}");
+    }
     for line in roofline_notes(roofline).iter().flat_map(|note| wrap(note, 78)) {
         let _ = writeln!(text, "{line}");
     }
@@ -223,6 +222,23 @@ pub fn swings_in_words() -> String {
         "swings: its limit was measured to be {:.0} % lower or more, or beside other programs, so near or far can't be told",
         100.0 * (1.0 - 1.0 / SWINGS)
     )
+}
+
+/// The limits: first that of the level from which weights come, by which bricks are judged.
+fn heading(roofline: &Roofline) -> String {
+    let memory = short(roofline.peak_bytes_per_second / 1e9);
+    let peak = short(roofline.peak_flops_per_second / 1e9);
+    let ridge = short(roofline.ridge);
+    let is_cached = roofline.pass_bytes > 0 && roofline.pass_level != MEMORY;
+    let level = is_cached.then_some(&roofline.pass_level);
+    match level.and_then(|level| Some((level, roofline.limit_of(level)?))) {
+        Some((level, [_, limit])) => format!(
+            "Roofline: {} GB/s ({}), {peak} GFLOP/s; memory {memory}, ridge at {ridge} FLOP/byte",
+            short(limit / 1e9),
+            printable(level)
+        ),
+        None => format!("Roofline: {memory} GB/s, {peak} GFLOP/s, ridge at {ridge} FLOP/byte"),
+    }
 }
 
 /// Where weights come from, and what is to be known of memory's bandwidth.
@@ -416,6 +432,10 @@ mod tests {
         };
         let mut ceilings = Ceilings::default();
         assert_eq!(memory_readings(&ceilings), "");
+        // Added to a run that was made before.
+        ceilings.readings.push(reading(ReadingTime::After, 24, 29.4));
+        assert_eq!(memory_readings(&ceilings), "memory gave 29.4 GB/s after the run\n");
+        ceilings.readings.clear();
         ceilings.readings.push(reading(ReadingTime::Kept, 20, 36.1));
         assert_eq!(
             memory_readings(&ceilings),

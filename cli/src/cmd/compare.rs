@@ -1,13 +1,13 @@
 //! `brickscope compare`: says what became slower or faster from one side to the other.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use brickscope::Profile;
+use brickscope::{InSet, Profile, SET_VARIABLE};
 use brickscope_analysis::compare::{Side, turns_at_random};
 use brickscope_analysis::view;
 
@@ -24,6 +24,10 @@ use crate::{family, interrupt, output, progress};
 /// which are measured in turns, in pairs of random order. The comparison is between processes: 5 a side
 /// show large changes, 20 a change of 3 %. Below 5 there is no verdict, and the output says so. Of the
 /// two folders of runs that `versus` kept it says what that said.
+///
+/// With --processes A and B may also be two builds of an engine of your own: each process is started as `PROGRAM benchmark
+/// ARGS --out DIR`, and has to save its run in DIR (`Profile::save_run`). What follows in its arguments, `--set NAME
+/// --process I --processes N`, it may ignore: the variable BRICKSCOPE_SET tells a profile the same.
 ///
 /// The exit code is 0 if nothing is slower and every test has a verdict, 1 if something is slower, 3 if
 /// the runs don't decide it, 2 if the comparison can't be made. docs/compare.md explains the verdicts.
@@ -136,7 +140,8 @@ fn measure_in_turns(args: &CompareArgs, processes: u32) -> Result<[Side; 2]> {
             return Err(interrupt::Nothing.into());
         }
         let out = folders[side].join((pair + 1).to_string());
-        let ran = benchmark(programs[side], args, &out, &set, turn + 1, total);
+        let in_set = InSet { name: set.clone(), process: turn + 1, processes: total };
+        let ran = benchmark(programs[side], args, &out, &in_set);
         if let Err(error) = ran {
             if turn > 0 {
                 tell!("{told}, as far as they ran");
@@ -159,14 +164,8 @@ fn measure_in_turns(args: &CompareArgs, processes: u32) -> Result<[Side; 2]> {
 }
 
 /// One process.
-fn benchmark(
-    program: &Path,
-    args: &CompareArgs,
-    out: &Path,
-    set: &str,
-    process: u32,
-    processes: u32,
-) -> Result<()> {
+fn benchmark(program: &Path, args: &CompareArgs, out: &Path, in_set: &InSet) -> Result<()> {
+    let InSet { name, process, processes } = in_set;
     // A bare name would be looked up in PATH.
     let program = std::path::absolute(program)?;
     let mut command = Command::new(&program);
@@ -177,8 +176,10 @@ fn benchmark(
         .args(&args.benchmark)
         .arg("--out")
         .arg(out)
-        .args([OsStr::new("--set"), OsStr::new(set)])
+        .args(["--set", name.as_str()])
         .args(["--process", &process.to_string(), "--processes", &processes.to_string()])
+        // Who reads no arguments can state it all the same.
+        .env(SET_VARIABLE, in_set.to_string())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .output()
@@ -190,6 +191,7 @@ fn benchmark(
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("`benchmark` failed ({}): {}", output.status, said.trim());
     }
+    sides::files(out).context("`benchmark --out DIR` has to save its run there")?;
     Ok(())
 }
 

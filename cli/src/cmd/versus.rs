@@ -25,10 +25,11 @@ use crate::{interrupt, output, progress};
 /// Run two commands in turns, and say which is slower, by how much, and what in it moved.
 ///
 /// Each is a command that `brickscope run` takes, such as `llama-bench -m model.gguf`: of two builds, with two models, two
-/// flags, or variables before it (`GGML_X=1 llama-bench …`). It may also be `profile …`, or another build's `brickscope
-/// profile …`. They run in pairs, first one or the other, until each phase has a verdict or the time is over. One run of
-/// each goes before, and doesn't count. The runs are kept: `brickscope compare` of their two folders says the same again, in
-/// any format, and measures nothing.
+/// flags, or variables before it (`GGML_X=1 llama-bench …`). It may also be `profile …`, another build's `brickscope
+/// profile …`, or `./engine benchmark …` of your own, which is given `--out DIR` and saves its run there. They run in
+/// pairs, first one or the other, until each phase has a verdict or the time is over. One run of each goes before, and
+/// doesn't count. The runs are kept: `brickscope compare` of their two folders says the same again, in any format, and
+/// measures nothing.
 ///
 /// The exit code is 0 if B is slower in no phase, 1 if it is slower in one, 3 if the time was too short to tell, 2 if they
 /// can't be compared or a run fails.

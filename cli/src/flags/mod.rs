@@ -148,6 +148,10 @@ pub(crate) struct ComparisonArgs {
     #[arg(long, value_name = "PERCENT", value_parser = share, allow_hyphen_values = true)]
     pub(crate) min_share: Option<f64>,
 
+    /// Judge the tests of this phase only, so that noise of the other can't make the result inconclusive.
+    #[arg(long, value_enum, value_name = "PHASE")]
+    pub(crate) phase: Option<OnlyPhase>,
+
     /// Compare even if the two sides ran under different conditions. The output then begins with the
     /// differences.
     #[arg(long)]
@@ -166,6 +170,24 @@ impl ComparisonArgs {
     /// The output format.
     pub(crate) fn format(&self) -> ComparisonFormat {
         if self.json { ComparisonFormat::Json } else { self.format }
+    }
+}
+
+/// A phase that is judged alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnlyPhase {
+    /// Generating the answer.
+    Decode,
+    /// Processing the prompt.
+    Prefill,
+}
+
+impl From<OnlyPhase> for brickscope::Phase {
+    fn from(phase: OnlyPhase) -> Self {
+        match phase {
+            OnlyPhase::Decode => Self::Decode,
+            OnlyPhase::Prefill => Self::Prefill,
+        }
     }
 }
 

@@ -42,6 +42,10 @@ pub(crate) fn line(command: &str) -> Result<Line> {
             let other = Path::new(program).components().count() > 1;
             (if other { PathBuf::from(program) } else { own }, rest.to_vec())
         }
+        // An engine of one's own, which writes its run itself.
+        (_, Some("benchmark")) if !is_brickscope && Path::new(program).components().count() > 1 => {
+            (PathBuf::from(program), rest.to_vec())
+        }
         (_, other) if is_brickscope => {
             let other = other.unwrap_or("nothing");
             anyhow::bail!(
@@ -131,6 +135,11 @@ mod tests {
         assert_eq!(words("brickscope profile m.gguf"), "profile|m.gguf");
         let other = line("old/brickscope profile m.gguf").expect("a command");
         assert_eq!(other.program, Path::new("old/brickscope"));
+        // An engine of one's own saves its run where it is told to.
+        let own = line("./engine benchmark --tokens 9").expect("a command");
+        assert_eq!(own.program, Path::new("./engine"));
+        assert_eq!(words("./engine benchmark --tokens 9"), "benchmark|--tokens|9");
+        assert_eq!(words("python3 benchmark"), "run|--quiet|--|python3|benchmark");
         let with = line("GGML_X=1 B= ./llama-bench X=2").expect("a command");
         let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
         assert_eq!(with.env, [variable("GGML_X", "1"), variable("B", "")]);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use brickscope::{BrickId, BrickProfiler, Ceilings, Phase, Profile, Work};
+use brickscope::{BrickId, BrickProfiler, Ceilings, Phase, Profile, ReadingTime, Work};
 use brickscope_testing::command::{brickscope, run, text};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -137,6 +137,7 @@ fn ceilings_are_added_to_a_run_of_an_engine_of_ones_own() {
     let profile = Profile::load(&run_of_mine.join("profile.json")).expect("a profile");
     let ceilings = profile.ceilings.expect("they were added");
     assert!(ceilings.read_bytes_per_second > 1e6 && ceilings.basis.contains("1 thread"));
+    assert!(ceilings.readings.iter().all(|reading| reading.when != ReadingTime::Before));
     assert!(shown("roofline").contains("LmHead"), "{}", shown("roofline"));
 
     // Measured around the run, they would be better; and of another machine, wrong.

@@ -9,7 +9,7 @@ use brickscope_profile::{
 };
 
 use super::inside::Inside;
-use super::{Brick, Fact, Process, RanksOfRun, Sample, Test, in_both};
+use super::{Brick, Fact, Process, RanksOfRun, Sample, Test, Turn, in_both};
 
 /// The most times, one for each brick in each pass: those of a million passes with 64 bricks. Few spans with many names
 /// in many passes could take more memory than there is.
@@ -132,7 +132,7 @@ impl Process {
         }
         Ok(Self {
             name: name.to_owned(),
-            turns: Vec::new(),
+            turns: turns(profile),
             facts: facts(profile),
             tests,
             doubts,
@@ -143,6 +143,13 @@ impl Process {
             kernels: in_both::kernels(profile),
         })
     }
+}
+
+/// Its place among others, as far as it states what they have in common.
+fn turns(profile: &Profile) -> Vec<Turn> {
+    let Some(among) = &profile.among else { return Vec::new() };
+    let set = among.set.as_ref().map(|set| (set.name.as_str(), set.process));
+    Turn::stated(set, among.boot.as_deref(), &profile.created)
 }
 
 /// The time of each pass in each brick, or the bytes that it moved, by the serial of the pass and the index of the name.

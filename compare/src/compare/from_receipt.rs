@@ -36,15 +36,8 @@ impl Process {
 /// Its place by its number in its set, which helps if both sides are one set, and by its time stamp among
 /// all of one boot.
 fn turns(receipt: &Receipt) -> Vec<Turn> {
-    let run = &receipt.run;
-    let in_set = run.set.as_ref().map(|set| (format!("set {set}"), u64::from(run.process)));
-    // Digits of RFC 3339 in UTC sort as the times do. `benchmark` writes whole seconds, so processes
-    // that are shorter have no order.
-    let digits = receipt.timestamp.chars().filter(char::is_ascii_digit);
-    let stamp: String = digits.chain(std::iter::repeat('0')).take(17).collect();
-    let boot = receipt.machine.boot.as_ref();
-    let in_boot = boot.and_then(|boot| Some((format!("boot {boot}"), stamp.parse().ok()?)));
-    in_set.into_iter().chain(in_boot).map(|(among, place)| Turn { among, place }).collect()
+    let set = receipt.run.set.as_deref().map(|set| (set, receipt.run.process));
+    Turn::stated(set, receipt.machine.boot.as_deref(), &receipt.timestamp)
 }
 
 /// Seconds since 1970 of an RFC 3339 time in UTC, with its fraction.

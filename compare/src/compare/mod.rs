@@ -200,6 +200,24 @@ pub enum Sample {
     Token,
 }
 
+impl Test {
+    /// Whether it measures this phase and no other, on the host or on a device, or is llama-bench's test of it, whose name
+    /// is all that a list says of it.
+    #[must_use]
+    pub fn is_of(&self, phase: Phase) -> bool {
+        let of_list = match phase {
+            Phase::Prefill => self.name.starts_with("pp") && !self.name.contains("+tg"),
+            Phase::Decode => self.name.starts_with("tg"),
+            Phase::Encode | Phase::Training => false,
+        };
+        let on_device = self.name.split_once(" on ").is_some_and(|(name, _)| name == phase.name());
+        match self.phase {
+            Some(of) => of == phase,
+            None => of_list || on_device,
+        }
+    }
+}
+
 impl Sample {
     /// The name of its wall time.
     #[must_use]
@@ -240,6 +258,8 @@ pub struct Options {
     pub models_may_differ: bool,
     /// The probability of a false alarm: [`LEVEL`], or less of it for who compares more than once.
     pub level: f64,
+    /// The only phase whose [tests](Test::is_of) are compared and judged; `None` for all tests.
+    pub phase: Option<Phase>,
 }
 
 impl Default for Options {
@@ -251,6 +271,7 @@ impl Default for Options {
             is_forced: false,
             models_may_differ: false,
             level: LEVEL,
+            phase: None,
         }
     }
 }
@@ -388,6 +409,15 @@ pub enum CompareError {
     },
     /// The sides ran under different conditions.
     Unlike(Vec<Difference>),
+    /// A side has no test of the [phase](Options::phase) that is asked for.
+    NoTestOfPhase {
+        /// The side's name.
+        side: String,
+        /// The phase.
+        phase: Phase,
+        /// The tests that it has.
+        tests: Vec<String>,
+    },
     /// They have no test in common.
     NoCommonTest {
         /// The tests of side A.
@@ -421,6 +451,15 @@ impl fmt::Display for CompareError {
                     writeln!(f, "  {difference}")?;
                 }
                 write!(f, "any of these could cause a change of time")
+            }
+            Self::NoTestOfPhase { side, phase, tests } => {
+                let names: Vec<String> = tests.iter().map(|name| printable(name)).collect();
+                write!(
+                    f,
+                    "{} has no test of {phase} alone: it has {}",
+                    printable_text(side),
+                    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+                )
             }
             Self::NoCommonTest { a, b } => {
                 // `decode`, or `decode on the device`.
@@ -484,8 +523,22 @@ fn compare_beside(
         let tests = side.processes[0].tests.iter().map(|test| test.name.clone());
         tests.collect::<Vec<String>>()
     };
-    let names: Vec<String> = first(a)
-        .into_iter()
+    let is_asked = |test: &&Test| options.phase.is_none_or(|phase| test.is_of(phase));
+    if let Some(phase) = options.phase {
+        let is_without = |side: &&Side| !side.processes[0].tests.iter().any(|test| is_asked(&test));
+        if let Some(side) = [a, b].into_iter().find(is_without) {
+            return Err(CompareError::NoTestOfPhase {
+                side: side.name.clone(),
+                phase,
+                tests: first(side),
+            });
+        }
+    }
+    let names: Vec<String> = a.processes[0]
+        .tests
+        .iter()
+        .filter(is_asked)
+        .map(|test| test.name.clone())
         .filter(|name| is_everywhere(name, a) && is_everywhere(name, b))
         .collect();
     let Differences { unlike, models, may } =

@@ -14,6 +14,20 @@ pub struct Turn {
     pub place: u64,
 }
 
+impl Turn {
+    /// The places of a process that is one of a set, and of those of one boot one that ended at a time in RFC 3339; what
+    /// isn't known is left out.
+    pub(super) fn stated(set: Option<(&str, u32)>, boot: Option<&str>, ended: &str) -> Vec<Self> {
+        let in_set = set.map(|(name, process)| (format!("set {name}"), u64::from(process)));
+        // Digits of RFC 3339 in UTC sort as the times do. Most are whole seconds, so processes that are shorter have no
+        // order.
+        let digits = ended.chars().filter(char::is_ascii_digit);
+        let stamp: String = digits.chain(std::iter::repeat('0')).take(17).collect();
+        let in_boot = boot.and_then(|boot| Some((format!("boot {boot}"), stamp.parse().ok()?)));
+        in_set.into_iter().chain(in_boot).map(|(among, place)| Self { among, place }).collect()
+    }
+}
+
 /// For each of some pairs of processes, whether side A runs first: at random, each side first equally often, or one
 /// time more of an odd number.
 ///
@@ -92,7 +106,7 @@ pub(super) fn order(a: &Side, b: &Side) -> Order {
     let common = orders.iter().find(|turn| all().all(|p| place(p, &turn.among).is_some()));
     let Some(Turn { among, .. }) = common else {
         return unpaired(match all().any(|process| process.turns.is_empty()) {
-            true => "in which set or boot they ran is not recorded",
+            true => "it is unknown whether they ran in turns, since not all state a set or a boot",
             false => "they have no set and no boot in common",
         });
     };
@@ -234,7 +248,8 @@ mod tests {
         let (x, y) = (|| vec![turn("x", 1)], || vec![turn("y", 2)]);
         assert!(reason(process(x()), process(y())).contains("no set and no boot in common"));
         assert!(reason(process(x()), process(x())).contains("the order in which they ran"));
-        assert!(reason(process(x()), process(vec![])).contains("is not recorded"));
+        assert!(reason(process(x()), process(vec![])).contains("it is unknown whether"));
+        assert!(reason(process(vec![]), process(vec![])).contains("it is unknown whether"));
         // Of receipts of one second it is known that none of B ran before the last of A.
         let places = |places: &[u64]| Side {
             name: String::new(),

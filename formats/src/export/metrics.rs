@@ -379,13 +379,16 @@ fn tables(
 }
 
 fn latency(profile: &Profile, all: &mut Families) {
-    for (name, help, durations) in [
-        (
-            "time_to_first_token",
+    let [of_first, of_each] = match profile.latency.of_requests {
+        true => ["From a request's arrival to its first token", "From one token to the next"],
+        false => [
             "From the begin of a prompt's first pass to the end of its last",
-            &profile.latency.first_token,
-        ),
-        ("time_per_output_token", "Decode passes of one token each", &profile.latency.per_token),
+            "Decode passes of one token each",
+        ],
+    };
+    for (name, help, durations) in [
+        ("time_to_first_token", of_first, &profile.latency.first_token),
+        ("time_per_output_token", of_each, &profile.latency.per_token),
     ] {
         if let Some(summary) = summary(durations) {
             let family = spec(name, MetricKind::Summary, Unit::Seconds, help);

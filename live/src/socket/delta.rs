@@ -207,7 +207,7 @@ changed! {
     schema_version, brickscope_version, run, model, machine, ceilings, ceilings_absent, process, clock, sync_mode,
     counters_absent, other_load, other_load_absent, checksums, digests, graph, ptx, names, spans, dependencies,
     serialised, grains, not_finite, imported, imported_at, ranks, trials, requests, parts, experts,
-    kept, fired, named,
+    kept, fired, named, among,
 }
 
 impl Delta {

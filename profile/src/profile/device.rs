@@ -179,6 +179,7 @@ impl Profile {
                 (None, None) => absent("the device's limits were not measured"),
             },
             process: self.process,
+            among: self.among.clone(),
             sync_mode: self.sync_mode,
             overhead: of.overhead(spans),
             counters_absent: absent("hardware counters exist only for the CPU"),

@@ -26,6 +26,7 @@ pub use self::device::DeviceParts;
 pub use self::file::{ProfileError, RUN_FILE};
 pub use self::lately::Lately;
 use crate::absent::Absent;
+use crate::among::Among;
 use crate::brick::{BrickCategory, Phase};
 use crate::checksum::KernelChecksum;
 use crate::clock::ClockInfo;
@@ -98,6 +99,9 @@ pub struct Profile {
     /// The id of the process that recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
+    /// Which of several processes that was, as far as it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub among: Option<Among>,
     /// The clock behind every time.
     pub clock: ClockInfo,
     /// How the profiler synchronised with devices.
@@ -226,6 +230,7 @@ impl Profile {
             ceilings: None,
             ceilings_absent: None,
             process: None,
+            among: None,
             clock,
             sync_mode: SyncMode::default(),
             overhead: Overhead::default(),

@@ -143,7 +143,8 @@ impl Profile {
         if !rest.layers.is_empty() {
             rest.layers = rest.layers_of_spans();
         }
-        rest.latency = Latency::of(&rest.passes, &rest.spans, &rest.names);
+        let of_passes = Latency::of(&rest.passes, &rest.spans, &rest.names);
+        rest.latency = of_passes.beside_requests_of(&self.latency);
         Ok(rest)
     }
 }

@@ -2,6 +2,7 @@
 //! load, and what watching costs.
 
 use brickscope_analysis::findings::Finding;
+use brickscope_analysis::requests::Times;
 use brickscope_analysis::view::{Tone, disturbed_by, phase_limit};
 use brickscope_profile::{Disturber, Dropped, Percentiles, Phase, PhaseTotal};
 use ratatui::style::{Color, Modifier, Style};
@@ -193,12 +194,12 @@ fn finding(app: &App, seen: &Seen) -> Option<String> {
 /// Time to first token and time per output token.
 fn tokens(numbers: &Numbers<'_>) -> String {
     let latency = numbers.latency;
-    // Three digits, so that the p99 fits into 80 columns.
-    let ms = |ns: f64| match ns / 1e6 {
-        ms if ms < 9.995 => format!("{ms:.2}"),
-        ms if ms < 99.95 => format!("{ms:.1}"),
-        ms => format!("{ms:.0}"),
-    };
+    if let Ok(now) = &numbers.requests.0
+        && now.times[0].of > 0
+    {
+        return tokens_of_requests(&now.times);
+    }
+    let ms = short_ms;
     let first = &latency.first_token;
     let mut text = match first.mean_ns {
         Some(mean) => format!(" TTFT     {} ms mean of {}", ms(mean), first.count),
@@ -220,6 +221,29 @@ fn tokens(numbers: &Numbers<'_>) -> String {
         None => text.push_str("; token -"),
     }
     text
+}
+
+/// The same as `brickscope requests` has it: from a request's arrival to its first token, and from one token to the next.
+fn tokens_of_requests([first, between, ..]: &[Times; 4]) -> String {
+    let known = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| short_ms(ns as f64));
+    format!(
+        " TTFT     p50 {}, longest {} ms of {}; token p50 {} p95 {} p99 {} ms",
+        known(first.p50_ns),
+        known(first.longest_ns),
+        first.of,
+        known(between.p50_ns),
+        known(between.p95_ns),
+        known(between.p99_ns)
+    )
+}
+
+/// Three digits, so that the p99 fits into 80 columns.
+fn short_ms(ns: f64) -> String {
+    match ns / 1e6 {
+        ms if ms < 9.995 => format!("{ms:.2}"),
+        ms if ms < 99.95 => format!("{ms:.1}"),
+        ms => format!("{ms:.0}"),
+    }
 }
 
 fn memory(numbers: &Numbers<'_>, paint: Paint) -> Line<'static> {

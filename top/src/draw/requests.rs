@@ -188,6 +188,7 @@ mod tests {
             lost: 0,
             dropped: 0,
             missing_passes: 0,
+            kv_tokens: None,
             listed: Vec::new(),
         };
         assert!(missing(&now).is_empty());

@@ -44,7 +44,9 @@ pub(super) fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &
     let whole = profile.serialised(phase).filter(|of| of.whole_passes > 0);
     let timed = shown.latency.per_token.percentiles.p50_ns;
     let p50_ns = whole.map_or(timed, |whole| whole.whole_p50_ns);
-    let p50_ns = p50_ns.filter(|_| phase == Phase::Decode);
+    // Passes of a server are no tokens of a request.
+    let is_of_tokens = shown.latency.of_requests || profile.parts.is_empty();
+    let p50_ns = p50_ns.filter(|_| phase == Phase::Decode && is_of_tokens);
     let mean_ns = shown.latency.per_token.mean_ns.filter(|_| whole.is_none());
     let p50 = p50_ns.map_or(String::new(), |ns| middle(ns as f64, mean_ns));
     // That of the repetition that was profiled is none of the benchmark.

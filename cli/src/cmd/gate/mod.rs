@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
-use brickscope_analysis::compare::{Fact, Limit, Outcome, Pairing, Side, Work};
+use brickscope_analysis::compare::{Fact, LEAST_PROCESSES, Limit, Outcome, Pairing, Side, Work};
 use brickscope_analysis::fleet::{Fleet, Judged, Limits, Observation};
 use brickscope_analysis::history::{Measure, Run, SeriesKind};
 use brickscope_analysis::receipt::Code;
@@ -28,12 +28,15 @@ use crate::text::{count, printable_text};
 /// The exit code is 0 if nothing is slower and every test has a verdict, 1 if something is slower, 3 if
 /// the runs don't decide it (more processes are needed), 2 if the comparison can't be made.
 ///
+/// With --threshold T it fails (code 1) if something is certainly slower and may be slower by T or more: the interval's
+/// low end is above 0 and its high end at least T. So an interval from +0.1 % to T fails, and one that ends below T doesn't.
+///
 /// A baseline was measured at another time, so what the machine has done since looks like a change of the
 /// program. At most 1 in 100 gates of an unchanged program is called slower or faster if processes differ by
 /// chance only, or the machine also drifts steadily within the sessions and for at most one session's length
 /// between them. Where slow processes come in a row, up to 2 in 100 are. Nothing is promised of a machine that
 /// drifts for longer, or stays in one of two states for minutes: use `compare OLD NEW --processes 20` there,
-/// which runs both in turns. docs/compare.md has the figures.
+/// which runs both in turns. docs/evidence/compare.md has the figures.
 ///
 /// If the runs are of several machines (BRICKSCOPE_MACHINE names them), commits and machines are taken apart, and only
 /// a slower commit counts. The baseline may then be a lake: the run is judged by all runs of the same work in it since
@@ -58,11 +61,11 @@ pub(crate) struct GateArgs {
     /// Instead of a baseline: the tokens per second that the decode test at the least depth has to reach. The mean of
     /// five processes or more is held against it, with its 95 % interval; of one run of `run` or `profile` its rate, with the
     /// interval over its passes.
-    #[arg(long, visible_alias = "min-tokens-per-second", value_name = "TOKENS/S", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share"])]
+    #[arg(long, visible_alias = "min-tokens-per-second", value_name = "TOKENS/S", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share", "phase"])]
     pub(crate) assert_throughput: Option<f64>,
 
     /// Likewise: the milliseconds that the 99th percentile of a token's time may take.
-    #[arg(long, visible_alias = "max-p99", value_name = "MS", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share"])]
+    #[arg(long, visible_alias = "max-p99", value_name = "MS", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share", "phase"])]
     pub(crate) assert_p99: Option<f64>,
 
     #[command(flatten)]
@@ -107,11 +110,17 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
         update(&run, baseline)
             .with_context(|| format!("{} can't be made the baseline", run.display()))?;
         output::print(format!(
-            "{} is now the baseline: {} processes of {}\n",
+            "{} is now the baseline: {} of {}\n",
             output::shown(baseline),
-            side.processes.len(),
+            count(side.processes.len() as u64, "process"),
             output::shown(&run)
         ))?;
+        if side.processes.len() < LEAST_PROCESSES {
+            tell!(
+                "no run can get a verdict by it: that takes {LEAST_PROCESSES} processes a side \
+                 (`benchmark --processes 20`)"
+            );
+        }
         let mut doubts = side.processes.iter().flat_map(|process| &process.doubts);
         if let Some(doubt) = doubts.find(|doubt| doubt.starts_with("no receipt: ")) {
             tell!("{}", printable_text(doubt));
@@ -396,6 +405,10 @@ fn judge(sides: Vec<Sides>, how: &ComparisonArgs) -> Result<ExitCode> {
     ensure!(
         how.min_share.is_none(),
         "--min-share: it is about bricks, and runs of several machines are judged by their tokens per second"
+    );
+    ensure!(
+        how.phase.is_none(),
+        "--phase: runs of several machines are judged by each of their tests alone"
     );
     let limits = Limits { commit: how.threshold, ..Limits::default() };
     let mut judged: Vec<(String, Judged)> = Vec::new();

@@ -92,12 +92,21 @@ fn a_gate_from_the_first_run_on() {
         let (code, text, said) = at(&[str(run)]);
         assert_eq!(code, expected, "{text}{said}");
     }
+    for (phase, test) in [("decode", "tg"), ("prefill", "pp")] {
+        let (code, json, _) = at(&[str(&slower), "--phase", phase, "--json"]);
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        let tests = json["tests"].as_array().expect("tests");
+        let name = tests[0]["name"].as_str().expect("a name");
+        assert!(code == 1 && tests.len() == 1 && name.starts_with(test), "{phase}: {json}");
+    }
     let (code, markdown, _) = at(&[str(&slower), "-o", "md"]);
     assert!(code == 1 && markdown.starts_with("**"), "{markdown}");
 
     // The new baseline replaces the old one, including its extra files.
-    let (code, _, said) = at(&["--update", str(&single)]);
+    let (code, text, said) = at(&["--update", str(&single)]);
     assert_eq!(code, 0, "{said}");
+    assert!(text.contains("the baseline: 1 process of"), "{text}");
+    assert!(said.contains("no run can get a verdict by it: that takes 5 processes"), "{said}");
     let left: Vec<_> = fs::read_dir(dir.path().join("base")).expect("the baseline").collect();
     assert_eq!(left.len(), 1);
     let hidden = fs::read_dir(dir.path()).expect("the folder").filter(|entry| {

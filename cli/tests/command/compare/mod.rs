@@ -399,6 +399,45 @@ fn two_programs_are_measured_in_turns() {
     );
 }
 
+#[cfg(unix)]
+#[test]
+fn an_engine_of_ones_own_runs_in_turns_if_it_saves_its_run_where_it_is_told() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let dir = folder();
+    let engine = |name: &str, does: &str| {
+        let file = dir.path().join(name);
+        // It knows of no argument but one.
+        let read = r#"while [ $# -gt 0 ]; do [ "$1" = --out ] && out=$2; shift; done"#;
+        fs::write(&file, format!("#!/bin/sh\n{read}\n{does}\n")).expect("written");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it may run");
+        str(&file).to_owned()
+    };
+    let model = fixture("tiny-Q8_0.gguf");
+    let program = command::program();
+    let mine = engine(
+        "mine",
+        &format!(
+            "exec '{}' profile '{model}' --tokens 2 --prompt hello --threads 1 --out \"$out\"",
+            str(&program)
+        ),
+    );
+    let out = dir.path().join("out");
+    let args = ["compare", &mine, &mine, "--processes", "2", "--out"];
+    let (code, text, said) = brickscope(&[&args[..], &[str(&out)]].concat());
+    assert_eq!(code, 3, "{text}{said}");
+    assert!(text.contains("run in turns: 2 neighbouring pairs"), "{text}");
+    let text = fs::read_to_string(out.join("a/1/profile.json")).expect("a run");
+    let profile: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(profile["among"]["set"]["processes"], 4, "{}", profile["among"]);
+
+    let none = engine("none", "exit 0");
+    let other = dir.path().join("other");
+    let args = ["compare", &none, &none, "--processes", "1", "--out", str(&other)];
+    let (code, _, said) = brickscope(&args);
+    assert!(code == 2 && said.contains("has to save its run there"), "{said}");
+}
+
 #[test]
 fn profiles_can_be_given_too_and_one_of_each_tells_nothing() {
     let dir = folder();
