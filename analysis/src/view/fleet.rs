@@ -10,6 +10,9 @@ use crate::fleet::{Cause, CommitChange, Explanation, Fleet, Judged, MachineLevel
 use crate::view::layout::field;
 use crate::words::fraction;
 
+/// More machines are counted, and not named.
+const MOST_NAMES: usize = 4;
+
 /// What a fleet's runs say of commits and machines, under a line that names the work.
 #[must_use]
 pub fn fleet(fleet: &Fleet, work: &str) -> String {
@@ -38,7 +41,24 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
     for machine in fleet.machines.iter().filter(is_told) {
         line("machine", self::machine(machine));
     }
-    for machine in fleet.machines.iter().filter(|machine| !is_told(machine)) {
+    // All are drawn to the same level then, which says nothing of any.
+    let are_apart = fleet.spread.machines != Some(0.0);
+    let unknown =
+        fleet.machines.iter().filter(|machine| !is_told(machine) && machine.doubt.is_some());
+    if !are_apart && unknown.clone().next().is_some() {
+        let names: Vec<&str> = unknown.clone().map(|of| &*of.machine).collect();
+        let machines = match names.len() {
+            n if n > MOST_NAMES => count(n as u64, "machine"),
+            _ => names.join(", "),
+        };
+        line(
+            "not known",
+            format!(
+                "which of {machines} is slow: they vary by no more than sessions of one of them do"
+            ),
+        );
+    }
+    for machine in unknown.filter(|_| are_apart) {
         if let (Some([ratio, low, high]), Some(doubt)) = (machine.level(), &machine.doubt) {
             let is_slower = (ratio > 1.0) == fleet.is_time();
             let than = "the one in the middle";
@@ -154,6 +174,14 @@ fn beside(ratio: f64, low: f64, high: f64, is_slower: bool, than: &str) -> Strin
     }
 }
 
+/// What a fleet's runs were made beside, each a sentence, after what they say.
+#[must_use]
+pub fn doubts_of_fleet(doubts: &[String]) -> String {
+    let mut text = String::new();
+    doubts.iter().for_each(|doubt| field("but", &printable_text(doubt), &mut text));
+    text
+}
+
 /// What two groups of runs differ by.
 #[must_use]
 pub fn explanation(explanation: &Explanation, before: &str, after: &str) -> String {
@@ -199,10 +227,8 @@ fn of_machines(explanation: &Explanation) -> String {
 
 /// The machines of those before, and of those after.
 fn names_of_machines(explanation: &Explanation) -> [String; 2] {
-    /// More are counted.
-    const MOST: usize = 4;
     explanation.machines.each_ref().map(|machines| match machines.len() {
-        n if n > MOST => count(n as u64, "machine"),
+        n if n > MOST_NAMES => count(n as u64, "machine"),
         _ => machines.join(", "),
     })
 }

@@ -512,18 +512,17 @@ mod with_parquet {
         let mut lake = Lake::open(&args.lake, &HOST)?;
         refresh(&mut lake, (&args.since, LAST_DAY))?;
         let note = progress::note("asking");
-        let works = lake::works(
-            &lake,
-            &Wanted {
-                model: args.model.as_deref(),
-                test: args.test.as_deref(),
-                cpu: args.cpu.as_deref(),
-                since: Some(&args.since),
-                ..Wanted::default()
-            },
-        );
+        let wanted = Wanted {
+            model: args.model.as_deref(),
+            test: args.test.as_deref(),
+            cpu: args.cpu.as_deref(),
+            since: Some(&args.since),
+            ..Wanted::default()
+        };
+        let asked = lake::works(&lake, &wanted)
+            .and_then(|works| Ok((works, lake::circumstances(&lake, &wanted)?)));
         note.finish_and_clear();
-        let works = works?;
+        let (works, circumstances) = asked?;
         if works.is_empty() {
             let asked = Asked {
                 since: &args.since,
@@ -538,7 +537,7 @@ mod with_parquet {
         let mut text = String::new();
         let mut json = Vec::new();
         let (names, notes) = lake::named(&works.keys().collect::<Vec<_>>());
-        for (runs, work) in works.values().zip(&names) {
+        for ((of, runs), work) in works.iter().zip(&names) {
             let (runs, order) = match &args.repo {
                 Some(repo) => lake::ordered(&lake, repo, runs)?,
                 None => (runs.clone(), Fleet::order_by_time(runs)),
@@ -548,6 +547,9 @@ mod with_parquet {
                 continue;
             }
             let fleet = Fleet::fit(runs, &order, false)?;
+            let commits = args.before.as_deref().zip(args.after.as_deref());
+            let beside = circumstances.get(of).map_or(&[][..], Vec::as_slice);
+            let doubts = lake::doubts_of(beside, commits.map(<[&str; 2]>::from));
             let explained = match (&args.before, &args.after) {
                 (Some(before), Some(after)) => {
                     let (Some(first), Some(second)) =
@@ -558,16 +560,20 @@ mod with_parquet {
                     let explained = fleet.explain(&first, &second)?;
                     text += &format!("{}\n", printable_text(work));
                     text += &view::explanation(&explained, before, after);
+                    text += &view::doubts_of_fleet(&doubts);
                     text.push('\n');
                     Some(explained)
                 }
                 _ => {
                     text += &view::fleet(&fleet, work);
+                    text += &view::doubts_of_fleet(&doubts);
                     text.push('\n');
                     None
                 }
             };
-            json.push(serde_json::json!({ "work": work, "fleet": fleet, "explained": explained }));
+            json.push(serde_json::json!({
+                "work": work, "fleet": fleet, "explained": explained, "circumstances": doubts,
+            }));
         }
         match (&args.before, &args.after) {
             _ if !json.is_empty() => {}
