@@ -65,7 +65,7 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
             let beside = beside(ratio, low, high, is_slower, than);
             line(
                 "not known",
-                format!("whether {} is slow: it is {beside}, but {doubt}", machine.machine),
+                format!("whether {} is unusually slow: it is {beside}, but {doubt}", machine.machine),
             );
         }
     }
