@@ -43,7 +43,7 @@ fn named_in(line: &str) -> Vec<&str> {
     let mut named = Vec::new();
     for (at, _) in line.match_indices("--") {
         let (before, rest) = (line[..at].chars().next_back(), &line[at + 2..]);
-        let name = &rest[..rest.find(|c| !is_of_name(c)).unwrap_or(rest.len())];
+        let name = &rest[..rest.find(|c: char| !is_of_name(c)).unwrap_or(rest.len())];
         let after = rest[name.len()..].chars().next();
         let is_word = before == Some('"') && after == Some('"');
         let begins = name.starts_with(|c: char| c.is_ascii_lowercase()) && !name.ends_with('-');

@@ -65,7 +65,10 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
             let beside = beside(ratio, low, high, is_slower, than);
             line(
                 "not known",
-                format!("whether {} is unusually slow: it is {beside}, but {doubt}", machine.machine),
+                format!(
+                    "whether {} is unusually slow: it is {beside}, but {doubt}",
+                    machine.machine
+                ),
             );
         }
     }
@@ -246,12 +249,10 @@ pub fn judged(judged: &Judged, work: &str) -> String {
     let explanation = &judged.explanation;
     if let Some(slower) = judged.slower {
         line("commit", format!("{}: {}", judged.commit, slower_than(slower, judged)));
+        let [before, after] = names_of_machines(explanation);
+        let whose = format!("its runs are of {after}, those before it of {before}");
+        line("compared", format!("each machine with itself: {whose}"));
     }
-    let [before, after] = names_of_machines(explanation);
-    line(
-        "compared",
-        format!("each machine with itself: its runs are of {after}, those before it of {before}"),
-    );
     let by_machines = &explanation.machine;
     if by_machines.is_known() && by_machines.low < by_machines.high {
         let by = by_machines.ratio - 1.0;
@@ -292,7 +293,7 @@ fn slower_than([by, low, high]: [f64; 3], judged: &Judged) -> String {
         false => format!("{} to {}", of(low), of(high)),
     };
     let if_so = match judged.explanation.looks {
-        Some(_) => ", if no machine changed itself",
+        Some(_) => ", if nothing else changed",
         None => "",
     };
     format!("{than} ({interval}){if_so}")

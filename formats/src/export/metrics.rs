@@ -6,13 +6,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use brickscope_profile::run::Format;
 use brickscope_profile::{
     Dropped, Durations, Histogram, NameKind, Phase, PhaseTotal, Profile, Source, Total,
 };
 
 use brickscope_analysis::findings::Findings;
-
-use crate::import::Format;
 
 /// A metric with all its points. No two of them have the same labels.
 #[derive(Debug)]
