@@ -71,16 +71,27 @@ pub(crate) fn of_run(profile: Option<&Profile>, receipt: Option<&Receipt>) -> Re
         (None, None) => None,
     };
     match theirs {
-        Some((cpu, memory_bytes)) if is_here(cpu, memory_bytes) => {
-            of_host().context(
-                "the system doesn't state this machine's name: name it with --machine or BRICKSCOPE_MACHINE",
-            )
-        }
+        Some((cpu, memory_bytes)) if is_here(cpu, memory_bytes) => of_host()
+            .context("the system doesn't state this machine's name: set BRICKSCOPE_MACHINE to one"),
         Some(_) => anyhow::bail!(
-            "it is of another machine than this one: name that with --machine or BRICKSCOPE_MACHINE"
+            "it is of another machine than this one: set BRICKSCOPE_MACHINE to the name of that"
         ),
         None => anyhow::bail!(
-            "it doesn't say which machine it is of: name it with --machine or BRICKSCOPE_MACHINE"
+            "it doesn't say which machine it is of: set BRICKSCOPE_MACHINE to its name"
         ),
+    }
+}
+
+#[cfg(all(test, feature = "parquet"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_names_a_machine_is_what_all_commands_take() {
+        if given().is_ok_and(|name| name.is_some()) {
+            return;
+        }
+        let said = of_run(None, None).expect_err("nothing states it").to_string();
+        assert!(said.contains(VARIABLE) && !said.contains("--"), "{said}");
     }
 }

@@ -29,7 +29,7 @@
 //! | `summary` | the first screen of a run, as wide and high as the terminal |
 //! | `interrupt`, `family` | Ctrl-C and SIGTERM; child processes and threads |
 //! | `figures`, `text`, `progress` | formatting numbers, text and progress bars |
-//! | `docs` | a test: the documentation's commands |
+//! | `docs`, `advice` | tests: the documentation's commands; flags that printed sentences name |
 //!
 //! Imports go one way: a room never imports `cmd` or `args`, and no two modules import each other. What a
 //! room needs from the command line it takes as plain values. The command prints and handles errors;
@@ -42,6 +42,8 @@
 #[macro_use]
 mod output;
 
+#[cfg(all(test, feature = "full"))]
+mod advice;
 mod args;
 mod benchmark;
 mod bisect;

@@ -26,15 +26,19 @@
 //! | `engine.rs`, `library.rs` | queries by DuckDB: its command, or its library |
 //! | `questions/`, `no_rows.rs` | the questions of `brickscope lake`, as SQL; why one has no rows |
 //! | `works.rs`, `order.rs` | runs as observations of commits on machines; commits in git's order |
+//! | `bricks.rs` | what bricks take at one commit beside another |
+//! | `circumstances.rs` | what these runs were made beside, which their speeds don't say |
 //! | `spans.rs`, `requests.rs`, `columns.rs` | no lake: the spans and requests of one profile as Parquet files |
 
 mod answer_text;
+mod bricks;
 #[cfg(feature = "object-store")]
 mod bucket;
 #[cfg(not(feature = "object-store"))]
 #[path = "no_bucket.rs"]
 mod bucket;
 mod check;
+mod circumstances;
 mod collect;
 mod columns;
 mod compact;
@@ -52,7 +56,9 @@ mod table_file;
 mod works;
 
 pub use answer_text::table;
+pub use bricks::bricks_between;
 pub use check::check;
+pub use circumstances::{Circumstances, circumstances, doubts_of};
 pub use collect::{About, collect};
 pub use compact::compact;
 pub use engine::{Answer, AnswerColumn, answer, prelude};

@@ -81,7 +81,7 @@ pub struct Wanted<'a> {
 }
 
 /// The name of a work in SQL; [`OfRun::work`] is the same for rows.
-const WORK: &str = "concat_ws(', ', r.engine, r.model, left(r.model_sha256, 8), r.quant, r.backend, r.device, \
+pub(crate) const WORK: &str = "concat_ws(', ', r.engine, r.model, left(r.model_sha256, 8), r.quant, r.backend, r.device, \
     CASE WHEN r.threads IS NULL THEN NULL ELSE concat(r.threads, ' threads') END, \
     CASE WHEN r.batch IS NULL OR s.n_prompt IS NULL OR s.n_prompt = 0 THEN NULL \
       ELSE concat('batch ', least(r.batch, s.n_prompt)) END, \
@@ -90,22 +90,30 @@ const WORK: &str = "concat_ws(', ', r.engine, r.model, left(r.model_sha256, 8), 
 /// Why the receipt of a run without the profiler is refused: nothing shows what ran, and nothing speaks against it.
 const UNPROFILED: &str = "kernel-ids";
 
-/// The runs of a lake that have a commit and a speed, by what they measured, as far as that tells them apart.
-pub fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
+/// What is wanted of `runs` r and `speeds` s, in SQL.
+pub(crate) fn conditions(wanted: &Wanted<'_>) -> String {
     let only = |column: &str, value: Option<&str>| match value {
         Some(value) => format!(" AND {column} {}", quoted(value)),
         None => String::new(),
     };
-    let query = format!(
-        "SELECT {WORK}, r.machine, r.commit, coalesce(r.session, r.date), r.created_s, s.tokens_per_second, r.run_id, \
-           s.work, r.receipt_refused \
-         FROM speeds s JOIN runs r ON r.run_id = s.run_id \
-         WHERE s.tokens_per_second > 0 AND r.commit IS NOT NULL{}{}{}{} \
-         ORDER BY r.created_s, r.run_id, s.test",
+    [
         only("r.date >=", wanted.since),
         only("r.model =", wanted.model),
         only("s.test =", wanted.test),
         only("r.cpu =", wanted.cpu),
+    ]
+    .concat()
+}
+
+/// The runs of a lake that have a commit and a speed, by what they measured, as far as that tells them apart.
+pub fn works(lake: &Lake, wanted: &Wanted<'_>) -> Result<Works> {
+    let query = format!(
+        "SELECT {WORK}, r.machine, r.commit, coalesce(r.session, r.date), r.created_s, s.tokens_per_second, r.run_id, \
+           s.work, r.receipt_refused \
+         FROM speeds s JOIN runs r ON r.run_id = s.run_id \
+         WHERE s.tokens_per_second > 0 AND r.commit IS NOT NULL{} \
+         ORDER BY r.created_s, r.run_id, s.test",
+        conditions(wanted),
     );
     let days = (wanted.since.unwrap_or(ALL_DAYS.0), ALL_DAYS.1);
     let answer = answer(lake, days, "", &query)?;
@@ -208,7 +216,7 @@ impl NewRuns {
     }
 }
 
-fn parsed(work: &str) -> Result<Work> {
+pub(crate) fn parsed(work: &str) -> Result<Work> {
     Work::from_json(work).with_context(|| format!("a work is {work:?}"))
 }
 

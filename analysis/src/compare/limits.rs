@@ -7,7 +7,7 @@ use brickscope_profile::text::printable;
 use brickscope_profile::{Histogram, Phase, Profile};
 use serde::Serialize;
 
-use super::{LEAST_PROCESSES, Outcome, Process, Test};
+use super::{Fact, LEAST_PROCESSES, Outcome, Process, Sample, Test};
 use crate::rate::{LEAST_FOR_INTERVAL, Rate};
 use crate::receipt::{Receipt, v1};
 
@@ -55,7 +55,12 @@ impl Limit {
     #[must_use]
     pub fn hold_processes(self, processes: &[Process]) -> Held {
         let figures = processes.iter().map(|process| self.of_process(process)).collect();
-        self.held(processes.len(), figures)
+        let mut held = self.held(processes.len(), figures);
+        let test = processes.first().and_then(decode_test).filter(|_| !held.test.is_empty());
+        if let Some(test) = test {
+            held.test = name_of_test(test);
+        }
+        held
     }
 
     fn held(self, processes: usize, figures: Result<Vec<(&str, f64)>, String>) -> Held {
@@ -152,6 +157,20 @@ pub fn decode_test(process: &Process) -> Option<&Test> {
     };
     let timed = process.tests.iter().filter(|test| test.tokens > 0 && !test.wall_ns.is_empty());
     timed.filter(is_decode).min_by_key(depth)
+}
+
+/// The name of a test as llama-bench has it: its passes are repetitions of so many tokens.
+fn name_of_test(test: &Test) -> String {
+    let is_phase = test.phase == Some(Phase::Decode) && test.name == Phase::Decode.name();
+    match is_phase && test.sample == Sample::Repetition {
+        true => {
+            let is_depth = |fact: &&Fact| fact.name == "n_depth of decode" && fact.value != "0";
+            let depth = test.facts.iter().find(is_depth);
+            let depth = depth.map_or(String::new(), |fact| format!(" @ d{}", fact.value));
+            format!("tg{}{depth}", test.tokens)
+        }
+        false => test.name.clone(),
+    }
 }
 
 impl Held {

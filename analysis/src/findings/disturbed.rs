@@ -14,7 +14,7 @@ const MANY: f64 = 0.2;
 /// With fewer passes, those of the phase that isn't shown are no reason to do something.
 const LEAST_PASSES: u64 = 5;
 /// The CPU time of other programs, as a part of the machine's, that is worth a word.
-const MUCH_LOAD: f64 = 0.1;
+pub(super) const MUCH_LOAD: f64 = 0.1;
 
 /// Who disturbed most of the disturbed passes, and how many, if more than a fifth of all were disturbed.
 pub(crate) fn cause(typical: &Typical, total: &PhaseTotal) -> Option<(Disturber, u64)> {

@@ -2,6 +2,7 @@
 
 use brickscope_profile::Change;
 
+use super::disturbed::MUCH_LOAD;
 use super::facts::Facts;
 use super::{Finding, FindingKind, Findings, Gain};
 use crate::words::fraction;
@@ -11,6 +12,28 @@ const LEAST: f64 = 0.01;
 /// Then no other figure is certain.
 const DOUBTFUL: f64 = 0.05;
 
+/// What records more, if a run is asked for it.
+const COSTLY: [&str; 3] = ["--counters", "--shares", "--tiles"];
+
+/// What makes recording cheaper in this run: only what it can be told.
+fn advice(facts: &Facts<'_>) -> String {
+    let load = facts.profile.other_load.as_ref().map_or(0.0, |load| load.others_share());
+    let asked: Vec<&str> = COSTLY.into_iter().filter(|flag| facts.has_flag(&[*flag])).collect();
+    if load > MUCH_LOAD {
+        // Beside them even turns differ.
+        return format!(
+            "stop other programs first, which used {} of this machine's CPU time, and measure again",
+            fraction(load)
+        );
+    }
+    match (&asked[..], facts.flags.is_ours) {
+        ([], true) => "take shares from this run, and speeds from one without the profiler",
+        ([], false) => "time fewer bricks, and take speeds from a run without the profiler",
+        _ => return format!("run it without {}", asked.join(", ")),
+    }
+    .to_owned()
+}
+
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     const RULE: &str = "profiling-cost";
     let profile = facts.profile;
@@ -19,10 +42,9 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let new = |part: f64| {
         let kind = if part >= DOUBTFUL { FindingKind::Doubt } else { FindingKind::Slow };
         let mut finding = Finding::new(RULE, kind, Some(of.phase));
-        "record less: fewer bricks, no shares, no tiles, no hardware counters"
-            .clone_into(&mut finding.advice);
+        finding.advice = advice(facts);
         "a run with the profiler off takes as long".clone_into(&mut finding.refuted_if);
-        let is_asked = facts.has_flag(&["--counters", "--shares", "--tiles"]);
+        let is_asked = facts.has_flag(&COSTLY);
         finding.by((facts.flags.is_ours && is_asked).then_some(Change::RecordLess))
     };
     if let Some(measured) = &overhead.measured {

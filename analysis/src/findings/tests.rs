@@ -305,6 +305,11 @@ fn a_profiler_that_costs_more_than_a_hundredth() {
     (profile.overhead.spans, profile.overhead.span_ns) = (400, Some(100_000.0));
     let finding = first(&profile);
     assert_eq!((finding.rule, finding.gain), ("profiling-cost", None));
+    // Only what this run has been told can be left out.
+    assert!(!finding.advice.contains("--"), "{}", finding.advice);
+    profile.run.get_or_insert_default().command = vec!["--tiles".to_owned()];
+    let finding = first(&profile);
+    assert_eq!(finding.advice, "run it without --tiles");
     profile.overhead.span_ns = None;
     // Cheap recording is not worth a word.
     let pairs: Vec<_> = (0..40).map(|n| (1_000.0, 1_001.0 + f64::from(n % 3))).collect();

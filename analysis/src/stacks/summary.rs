@@ -68,6 +68,9 @@ pub struct Summary {
     /// What limits the run and what slows it down, a sentence each; likewise.
     #[serde(default)]
     pub insights: Vec<String>,
+    /// How many passes of the run were disturbed, and how many there are; `None` likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<[u64; 2]>,
 }
 
 impl Summary {

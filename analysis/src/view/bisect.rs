@@ -211,16 +211,16 @@ pub fn outcome(context: &Context<'_>) -> String {
     let controls = &outcome.controls;
     let mut machine = Vec::new();
     if let Some(itself) = &controls.itself {
-        machine.push(format!("good beside itself {}", estimate(Some(itself))));
+        machine.push(format!("good beside good {}", estimate(Some(itself))));
     }
     if let Some(second) = controls.second {
-        machine.push(format!("the second of a pair {}", percent(second)));
+        machine.push(format!("the second of a pair beside the first {}", percent(second)));
     }
     if let Some(drift) = controls.drift {
-        machine.push(format!("good at the end {}", percent(drift)));
+        machine.push(format!("good at the end beside its begin {}", percent(drift)));
     }
     if !machine.is_empty() {
-        row("machine", &machine.join(", "));
+        row("machine", &format!("what equal runs differ by: {}", machine.join(", ")));
     }
     let runs = count(outcome.measurements, "measurement");
     row("measured", &format!("{runs} of {}", count(context.measured as u64, noun)));

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::compare::{
-    Change, Compared, Comparison, LEAST_PROCESSES, Outcome, Pairing, TestChange, Verdict,
+    Change, Compared, Comparison, LEAST_PROCESSES, Outcome, Pairing, Sample, TestChange, Verdict,
 };
 use crate::text::{markdown, wrap};
 use crate::view::doubts::doubts;
@@ -205,8 +205,23 @@ pub(super) fn title(test: &TestChange) -> String {
         Some(phase) if phase.name() != test.name => {
             format!("{} ({})", phase.name(), printable(&test.name))
         }
+        // A repetition of llama-bench, whose test is a phase.
+        Some(_) if is_repeated(test) => {
+            format!("{} ({})", printable(&test.name), count(test.tokens, "token"))
+        }
         _ => printable(&test.name),
     }
+}
+
+/// Whether a sample is a repetition of many tokens, and no pass, though it is named as passes are.
+fn is_repeated(test: &TestChange) -> bool {
+    let is_phase = test.phase.is_some_and(|phase| phase.name() == test.name);
+    is_phase && test.sample == Sample::Repetition && test.tokens > 0
+}
+
+/// The name of a sample's wall time.
+fn whole_name(test: &TestChange) -> &'static str {
+    if is_repeated(test) { "one repetition" } else { test.sample.whole() }
 }
 
 fn named(row: &Change) -> String {
@@ -297,7 +312,7 @@ pub fn comparison(comparison: &Comparison) -> String {
         };
         let name = title(test).chars().take(28).collect::<String>();
         let _ = writeln!(out, "\n{name:28}{columns}");
-        row(&mut out, test.sample.whole(), &test.whole);
+        row(&mut out, whole_name(test), &test.whole);
         for part in &test.categories {
             row(&mut out, &part.name, part);
         }
@@ -560,7 +575,7 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
             "\n| {} | A | B | change | interval | sees | verdict |\n|---|--:|--:|--:|--:|--:|---|\n",
             markdown(&title(test))
         );
-        let whole = std::iter::once((test.sample.whole().to_owned(), &test.whole));
+        let whole = std::iter::once((whole_name(test).to_owned(), &test.whole));
         // A category and a brick may have the same name.
         let categories =
             test.categories.iter().map(|row| (format!("{} (category)", row.name), row));

@@ -10,6 +10,9 @@ use crate::fleet::{Cause, CommitChange, Explanation, Fleet, Judged, MachineLevel
 use crate::view::layout::field;
 use crate::words::fraction;
 
+/// More machines are counted, and not named.
+const MOST_NAMES: usize = 4;
+
 /// What a fleet's runs say of commits and machines, under a line that names the work.
 #[must_use]
 pub fn fleet(fleet: &Fleet, work: &str) -> String {
@@ -38,14 +41,34 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
     for machine in fleet.machines.iter().filter(is_told) {
         line("machine", self::machine(machine));
     }
-    for machine in fleet.machines.iter().filter(|machine| !is_told(machine)) {
+    // All are drawn to the same level then, which says nothing of any.
+    let are_apart = fleet.spread.machines != Some(0.0);
+    let unknown =
+        fleet.machines.iter().filter(|machine| !is_told(machine) && machine.doubt.is_some());
+    if !are_apart && unknown.clone().next().is_some() {
+        let names: Vec<&str> = unknown.clone().map(|of| &*of.machine).collect();
+        let machines = match names.len() {
+            n if n > MOST_NAMES => count(n as u64, "machine"),
+            _ => names.join(", "),
+        };
+        line(
+            "not known",
+            format!(
+                "which of {machines} is slow: they vary by no more than sessions of one of them do"
+            ),
+        );
+    }
+    for machine in unknown.filter(|_| are_apart) {
         if let (Some([ratio, low, high]), Some(doubt)) = (machine.level(), &machine.doubt) {
             let is_slower = (ratio > 1.0) == fleet.is_time();
-            let than = " than the one in the middle";
+            let than = "the one in the middle";
             let beside = beside(ratio, low, high, is_slower, than);
             line(
                 "not known",
-                format!("whether {} is slow: it is {beside}, but {doubt}", machine.machine),
+                format!(
+                    "whether {} is unusually slow: it is {beside}, but {doubt}",
+                    machine.machine
+                ),
             );
         }
     }
@@ -106,7 +129,7 @@ fn commit(change: &CommitChange) -> String {
     let mut text = format!(
         "{}: {}",
         change.commit,
-        beside(change.ratio, change.low, change.high, change.is_slower, " than before it")
+        beside(change.ratio, change.low, change.high, change.is_slower, "before it")
     );
     if change.earliest != change.latest {
         text += &format!("; it may be any from {} to {}", change.earliest, change.latest);
@@ -123,7 +146,7 @@ fn machine(machine: &MachineLevel) -> String {
     let slow = machine.level().filter(|_| machine.slow == Some(true));
     if let Some([ratio, low, high]) = slow {
         let is_slower = true;
-        let than = " than the machine in the middle";
+        let than = "the machine in the middle";
         text += &beside(ratio, low, high, is_slower, than);
     }
     if let Some(since) = &machine.since {
@@ -131,22 +154,35 @@ fn machine(machine: &MachineLevel) -> String {
         let time = time.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
         let day = time.map(|time| time_rfc3339(time).chars().take(10).collect::<String>());
         text += if slow.is_some() { "; itself " } else { "itself " };
-        text += &beside(since.ratio, since.low, since.high, since.is_slower, " than before");
+        text += &beside(since.ratio, since.low, since.high, since.is_slower, "before");
         text += &format!(" since {}", day.unwrap_or_else(|| "a time before 1970".to_owned()));
     }
     text
 }
 
-/// The difference of a ratio from 1 and from what, with its interval.
+/// The difference of a ratio from 1, and from what, with its interval.
 fn beside(ratio: f64, low: f64, high: f64, is_slower: bool, than: &str) -> String {
-    let word = if is_slower { "slower" } else { "faster" };
     let [size, from, to] = [ratio, low, high].map(|ratio| 100.0 * (ratio - 1.0));
     // An interval with 0 in it has both signs.
     let interval = match (from < 0.0) == (to < 0.0) {
         true => format!("{:.1} to {:.1} %", from.abs().min(to.abs()), from.abs().max(to.abs())),
         false => format!("{from:+.1} to {to:+.1} %"),
     };
-    format!("{:.1} % {word}{than} ({interval})", size.abs())
+    let by = format!("{:.1} %", size.abs());
+    // Less isn't printed, and is neither.
+    match &*by {
+        "0.0 %" => format!("as fast as {than} ({interval})"),
+        _ if is_slower => format!("{by} slower than {than} ({interval})"),
+        _ => format!("{by} faster than {than} ({interval})"),
+    }
+}
+
+/// What a fleet's runs were made beside, each a sentence, after what they say.
+#[must_use]
+pub fn doubts_of_fleet(doubts: &[String]) -> String {
+    let mut text = String::new();
+    doubts.iter().for_each(|doubt| field("but", &printable_text(doubt), &mut text));
+    text
 }
 
 /// What two groups of runs differ by.
@@ -181,41 +217,86 @@ pub fn explanation(explanation: &Explanation, before: &str, after: &str) -> Stri
         line("sessions", format!("{} that neither explains", signed(sessions)));
     }
     if let Some(wanted) = &explanation.wanted {
-        line("try", format!("run {} on {}: that would tell", wanted.commit, wanted.machine));
+        line("try", format!("run {wanted}: that would tell"));
     }
     text
 }
 
 /// `: m0 beside m0, m1, m2`: the machines' part is of all sessions of either side, not of a machine in the middle.
 fn of_machines(explanation: &Explanation) -> String {
-    /// More are counted.
-    const MOST: usize = 4;
-    let names = |machines: &[String]| match machines.len() {
-        n if n > MOST => count(n as u64, "machine"),
+    let [before, after] = names_of_machines(explanation);
+    format!(": {after} beside {before}")
+}
+
+/// The machines of those before, and of those after.
+fn names_of_machines(explanation: &Explanation) -> [String; 2] {
+    explanation.machines.each_ref().map(|machines| match machines.len() {
+        n if n > MOST_NAMES => count(n as u64, "machine"),
         _ => machines.join(", "),
-    };
-    let [before, after] = &explanation.machines;
-    format!(": {} beside {}", names(after), names(before))
+    })
 }
 
 /// Whether a commit is slower than those before it, under a line that names the work.
 #[must_use]
 pub fn judged(judged: &Judged, work: &str) -> String {
-    let before = match &judged.before[..] {
-        [first, .., last] => format!("{} commits from {first} to {last}", judged.before.len()),
-        one => one.concat(),
-    };
     let outcome = match judged.outcome {
         Outcome::Pass => "not slower",
         Outcome::Slower => "slower",
         Outcome::Inconclusive => "not decided",
     };
     let mut text = format!("{}: {outcome}\n", printable_text(work));
-    text += &explanation(&judged.explanation, &before, &judged.commit);
+    let mut line = |label: &str, what: String| field(label, &printable_text(&what), &mut text);
+    let explanation = &judged.explanation;
+    if let Some(slower) = judged.slower {
+        line("commit", format!("{}: {}", judged.commit, slower_than(slower, judged)));
+        let [before, after] = names_of_machines(explanation);
+        let whose = format!("its runs are of {after}, those before it of {before}");
+        line("compared", format!("each machine with itself: {whose}"));
+    }
+    let by_machines = &explanation.machine;
+    if by_machines.is_known() && by_machines.low < by_machines.high {
+        let by = by_machines.ratio - 1.0;
+        line("machines", format!("{:+.1} % by these machines, which is no commit's", 100.0 * by));
+    }
+    if explanation.cause == Cause::Inconclusive {
+        match explanation.reason.strip_prefix("can't tell: ") {
+            Some(reason) => line("can't tell", reason.to_owned()),
+            None => line("because", explanation.reason.clone()),
+        }
+    }
     if let Some(doubt) = &judged.doubt {
-        field("but", &printable_text(doubt), &mut text);
+        line("but", doubt.clone());
     }
     text
+}
+
+/// `2.8 % slower than 2 commits from c1 to c2 (1.5 to 4.1 %)`: by the time that is taken.
+fn slower_than([by, low, high]: [f64; 3], judged: &Judged) -> String {
+    let before = match &judged.before[..] {
+        [first, .., last] => format!("{} commits from {first} to {last}", judged.before.len()),
+        one => one.concat(),
+    };
+    let part = |part: f64| format!("{:.1} %", 100.0 * part.abs());
+    let of = |part_of: f64| match part_of < 0.0 {
+        true => format!("{} faster", part(part_of)),
+        false => format!("{} slower", part(part_of)),
+    };
+    let than = match part(by) == part(0.0) {
+        true => format!("as fast as {before}"),
+        false => format!("{} than {before}", of(by)),
+    };
+    let interval = match (low < 0.0) == (high < 0.0) {
+        true => {
+            let least = 100.0 * low.abs().min(high.abs());
+            format!("{least:.1} to {}", part(low.abs().max(high.abs())))
+        }
+        false => format!("{} to {}", of(low), of(high)),
+    };
+    let if_so = match judged.explanation.looks {
+        Some(_) => ", if nothing else changed",
+        None => "",
+    };
+    format!("{than} ({interval}){if_so}")
 }
 
 #[cfg(test)]

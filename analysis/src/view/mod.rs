@@ -59,7 +59,7 @@ pub use self::doubts::{Doubt, doubts, folded};
 pub use self::explain::{explain, explain_json, words};
 pub use self::findings::{findings, findings_of, nothing, test_command};
 #[cfg(feature = "receipt")]
-pub use self::fleet::{explanation, fleet, judged};
+pub use self::fleet::{doubts_of_fleet, explanation, fleet, judged};
 pub use self::headline::headline;
 #[cfg(feature = "receipt")]
 pub use self::history::{history, history_csv, history_json, history_markdown, history_svg};

@@ -37,7 +37,7 @@ use crate::{device, interrupt};
 /// for pprof, and the run itself.
 ///
 /// With --diff the exit code is 0 if no share grew by more than its error and the threshold, 1 if one
-/// did, 3 if the samples don't decide it, 2 if the two can't be compared.
+/// did, 3 if the samples don't decide it or passes were disturbed, 2 if the two can't be compared.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope flamegraph model.gguf\n  brickscope flamegraph model.gguf --via spans --by layer\n  brickscope flamegraph RUN\n  brickscope flamegraph -o flames -- ./my-engine model.gguf\n  brickscope flamegraph perf.data --run RUN\n  brickscope flamegraph model.gguf --diff flames/main --threshold 3\n\nOne brick: a click on it, in flamegraph.svg or in the report's flame view, shows\nit alone. A picture of it:\n  grep ';LmHead' flamegraph.folded > lm-head.folded\n  brickscope flamegraph lm-head.folded"
@@ -144,8 +144,8 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Before the run, which may be long, so that an unreadable baseline is reported early.
-    let diff = args.diff.as_deref().map(runs::named).transpose()?;
-    let baseline = diff.as_deref().map(Baseline::load).transpose()?;
+    let diff_path = args.diff.as_deref().map(runs::named).transpose()?;
+    let baseline = diff_path.as_deref().map(Baseline::load).transpose()?;
     let what = args.what.as_deref().map(runs::named).transpose()?;
     let input = Input::of(what.as_deref().or(args.named_model.as_deref()), &args.command)?;
     check(args, &input)?;
@@ -163,9 +163,11 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
         return material.place.trouble.map_or(printed, Err).map(|()| ExitCode::SUCCESS);
     };
     let place = &mut material.place;
-    let diff = diff::compare(&baseline.summary, &drawn.summary, args.threshold, args.force)
+    let mut diff = diff::compare(&baseline.summary, &drawn.summary, args.threshold, args.force)
         .with_context(|| format!("the flamegraph is in {}", place.dir.display()))?;
-    let look = drawn.look();
+    let named = diff.name([diff_path.as_deref().unwrap_or(Path::new("")), &place.dir]);
+    let mut look = drawn.look();
+    look.subtitle.push(named);
     let [forward, reverse, table] = DIFF_FILES;
     for (file, direction) in
         [(forward, draw::Direction::Forward), (reverse, draw::Direction::Reverse)]
@@ -178,9 +180,9 @@ pub(crate) fn run(args: &FlamegraphArgs) -> Result<ExitCode> {
     if let Some(trouble) = material.place.trouble {
         return Err(trouble);
     }
-    Ok(match (diff.exceeds_threshold(), diff.is_undecided()) {
-        (true, _) => ExitCode::from(1),
-        (false, true) => ExitCode::from(3),
+    Ok(match (diff.is_undecided(), diff.exceeds_threshold()) {
+        (true, _) => ExitCode::from(3),
+        (false, true) => ExitCode::from(1),
         (false, false) => ExitCode::SUCCESS,
     })
 }
@@ -435,6 +437,7 @@ impl Material {
             hidden: None,
             latency: self.profile.as_ref().map(latency).unwrap_or_default(),
             insights: self.profile.as_ref().map(insights).unwrap_or_default(),
+            disturbed: self.profile.as_ref().and_then(disturbed),
         };
         // Stacks that can't be drawn still have their figures.
         let picture = draw::svg(&stacks, &draw::Look::of(&summary));
@@ -503,6 +506,14 @@ fn spans_to_draw(mut profile: Profile, args: &FlamegraphArgs) -> Result<(Profile
         return Ok((profile, Some(index)));
     }
     Ok((profile.whole_device(index).context("this device has no streams")?, None))
+}
+
+/// How many passes were disturbed, and how many there are, if any.
+fn disturbed(profile: &Profile) -> Option<[u64; 2]> {
+    let of_phases = profile.phases.iter().map(|phase| [phase.disturbed, phase.passes]);
+    let [disturbed, passes] =
+        of_phases.fold([0_u64; 2], |sum, of| [0, 1].map(|at| sum[at].saturating_add(of[at])));
+    (passes > 0).then_some([disturbed, passes])
 }
 
 /// What a picture of a device is of, and what isn't in it.

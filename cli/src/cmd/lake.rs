@@ -64,12 +64,12 @@ pub(crate) enum What {
         after_help = "Example:\n  brickscope lake requests --lake lake --since 2026-11-01"
     )]
     Requests(AskArgs),
-    /// Where the time of passes goes.
+    /// Where the time of passes goes; or which bricks changed from one commit to another.
     #[command(
         mut_args(|arg| only(arg, &["model", "phase", "brick"])),
-        after_help = "Example:\n  brickscope lake bricks --lake lake --phase decode"
+        after_help = "Examples:\n  brickscope lake bricks --lake lake --phase decode\n  brickscope lake bricks --lake lake --before 1a2b3c4 --after 5d6e7f8"
     )]
-    Bricks(AskArgs),
+    Bricks(BricksArgs),
     /// The kernels with the most time.
     #[command(
         mut_args(|arg| only(arg, &["model", "phase", "brick"])),
@@ -225,6 +225,21 @@ pub(crate) enum By {
     Threads,
     Cpu,
     Device,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct BricksArgs {
+    #[command(flatten)]
+    pub(crate) ask: AskArgs,
+
+    /// Say what a call of each brick takes at this commit beside that of --before, with its 95 % interval, and with machines
+    /// taken apart as `verdict` does.
+    #[arg(long, value_name = "COMMIT", requires = "before", conflicts_with = "sql")]
+    pub(crate) after: Option<String>,
+
+    /// The commit that --after is compared with.
+    #[arg(long, value_name = "COMMIT", requires = "after")]
+    pub(crate) before: Option<String>,
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -390,7 +405,10 @@ mod with_parquet {
             What::SlowestMachines(ask) => ("slowest-machines", ask),
             What::Regressions(ask) => ("regressions", ask),
             What::Requests(ask) => ("requests", ask),
-            What::Bricks(ask) => ("bricks", ask),
+            What::Bricks(args) => match (&args.before, &args.after) {
+                (Some(before), Some(after)) => return bricks_between(&args.ask, [before, after]),
+                _ => ("bricks", &args.ask),
+            },
             What::Kernels(ask) => ("kernels", ask),
             What::Percentiles(ask) => ("percentiles", ask),
             What::FarFromRoof(ask) => ("far-from-roof", ask),
@@ -447,6 +465,31 @@ mod with_parquet {
         answer(&ask.answer, days, &params, question.sql, &heading, Some(name))
     }
 
+    /// What a call of each brick takes at one commit beside another.
+    fn bricks_between(ask: &AskArgs, commits: [&str; 2]) -> Result<()> {
+        ensure!(ask.test.is_empty() && ask.by.is_none(), "bricks has no --test and no --by");
+        let mut lake = Lake::open(&ask.answer.lake, &HOST)?;
+        let days = (&*ask.since, &*ask.until);
+        refresh(&mut lake, days)?;
+        let note = progress::note("asking");
+        let asked = Asked {
+            since: &ask.since,
+            until: &ask.until,
+            model: &ask.model,
+            phase: &ask.phase,
+            brick: &ask.brick,
+            ..Asked::default()
+        };
+        let answer = lake::bricks_between(&lake, days, &asked, commits);
+        note.finish_and_clear();
+        let [before, after] = commits.map(printable_text);
+        let heading = wrapped_at_80(&format!(
+            "What a call of each brick takes at {after} beside {before}, with its 95 % interval. Each machine is compared with \
+             itself; of twenty bricks one may move by chance."
+        ));
+        shown(&ask.answer, answer?, &format!("{heading}\n\n"))
+    }
+
     /// 80, or what a wider terminal has; `None` where nobody sees the lines as lines of a screen.
     fn screen_columns() -> Option<usize> {
         let screen = terminal_size::terminal_size().map_or(0, |(columns, _)| columns.0.into());
@@ -474,7 +517,20 @@ mod with_parquet {
         let note = progress::note("asking");
         let answer = lake::answer(&lake, days, params, query);
         note.finish_and_clear();
-        let mut answer = answer?;
+        let answer = answer?;
+        let all = answer.rows.len();
+        shown(args, answer, heading)?;
+        // On standard error, whatever the format. The table says already that there are none.
+        let form = if args.json { AnswerForm::Json } else { args.output };
+        let no_rows = if form == AnswerForm::Text { "" } else { "no rows: " };
+        let question = question.filter(|_| all == 0);
+        let why = question.map(|of| why_no_rows(&mut lake, of, params)).transpose()?.flatten();
+        why.iter().for_each(|why| tell!("{no_rows}{why}"));
+        Ok(())
+    }
+
+    /// Prints an answer in its form, as far as it is wanted.
+    fn shown(args: &AnswerArgs, mut answer: lake::Answer, heading: &str) -> Result<()> {
         let form = if args.json { AnswerForm::Json } else { args.output };
         let most = args.limit.unwrap_or(if form == AnswerForm::Text { 40 } else { 0 });
         let all = answer.rows.len();
@@ -494,11 +550,6 @@ mod with_parquet {
                 }
             }
         }
-        // On standard error, whatever the format. The table says already that there are none.
-        let no_rows = if form == AnswerForm::Text { "" } else { "no rows: " };
-        let question = question.filter(|_| all == 0);
-        let why = question.map(|of| why_no_rows(&mut lake, of, params)).transpose()?.flatten();
-        why.iter().for_each(|why| tell!("{no_rows}{why}"));
         Ok(())
     }
 
@@ -512,18 +563,17 @@ mod with_parquet {
         let mut lake = Lake::open(&args.lake, &HOST)?;
         refresh(&mut lake, (&args.since, LAST_DAY))?;
         let note = progress::note("asking");
-        let works = lake::works(
-            &lake,
-            &Wanted {
-                model: args.model.as_deref(),
-                test: args.test.as_deref(),
-                cpu: args.cpu.as_deref(),
-                since: Some(&args.since),
-                ..Wanted::default()
-            },
-        );
+        let wanted = Wanted {
+            model: args.model.as_deref(),
+            test: args.test.as_deref(),
+            cpu: args.cpu.as_deref(),
+            since: Some(&args.since),
+            ..Wanted::default()
+        };
+        let asked = lake::works(&lake, &wanted)
+            .and_then(|works| Ok((works, lake::circumstances(&lake, &wanted)?)));
         note.finish_and_clear();
-        let works = works?;
+        let (works, circumstances) = asked?;
         if works.is_empty() {
             let asked = Asked {
                 since: &args.since,
@@ -538,7 +588,7 @@ mod with_parquet {
         let mut text = String::new();
         let mut json = Vec::new();
         let (names, notes) = lake::named(&works.keys().collect::<Vec<_>>());
-        for (runs, work) in works.values().zip(&names) {
+        for ((of, runs), work) in works.iter().zip(&names) {
             let (runs, order) = match &args.repo {
                 Some(repo) => lake::ordered(&lake, repo, runs)?,
                 None => (runs.clone(), Fleet::order_by_time(runs)),
@@ -548,6 +598,9 @@ mod with_parquet {
                 continue;
             }
             let fleet = Fleet::fit(runs, &order, false)?;
+            let commits = args.before.as_deref().zip(args.after.as_deref());
+            let beside = circumstances.get(of).map_or(&[][..], Vec::as_slice);
+            let doubts = lake::doubts_of(beside, commits.map(<[&str; 2]>::from));
             let explained = match (&args.before, &args.after) {
                 (Some(before), Some(after)) => {
                     let (Some(first), Some(second)) =
@@ -558,16 +611,20 @@ mod with_parquet {
                     let explained = fleet.explain(&first, &second)?;
                     text += &format!("{}\n", printable_text(work));
                     text += &view::explanation(&explained, before, after);
+                    text += &view::doubts_of_fleet(&doubts);
                     text.push('\n');
                     Some(explained)
                 }
                 _ => {
                     text += &view::fleet(&fleet, work);
+                    text += &view::doubts_of_fleet(&doubts);
                     text.push('\n');
                     None
                 }
             };
-            json.push(serde_json::json!({ "work": work, "fleet": fleet, "explained": explained }));
+            json.push(serde_json::json!({
+                "work": work, "fleet": fleet, "explained": explained, "circumstances": doubts,
+            }));
         }
         match (&args.before, &args.after) {
             _ if !json.is_empty() => {}

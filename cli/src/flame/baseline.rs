@@ -86,5 +86,6 @@ fn of_folded(stacks: &Stacks) -> Summary {
         hidden: None,
         latency: Vec::new(),
         insights: Vec::new(),
+        disturbed: None,
     }
 }

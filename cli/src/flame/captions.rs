@@ -439,6 +439,7 @@ pub(super) mod tests {
                 tokens_per_second: Some(50.0),
             }],
             insights: strings(&["decode: memory-bound: 67 % of 90 GB/s", "a <layer> is slow"]),
+            disturbed: None,
         }
     }
 

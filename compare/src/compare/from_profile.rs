@@ -213,11 +213,13 @@ fn test(
     let n_tokens = tokens_of(profile, passes.iter().copied());
     // A benchmark that times its tests as a whole has no bricks to attribute time to.
     let is_whole = profile.imported.as_ref().is_some_and(|of| !of.tests.is_empty());
+    // Its passes are repetitions, of many tokens each.
+    let is_repeated = profile.imported.as_ref().is_some_and(|of| of.format == LLAMA_BENCH);
     Ok(Some(Test {
         name: phase.name().to_owned(),
         phase: Some(phase),
         tokens: n_tokens,
-        sample: Sample::Pass,
+        sample: if is_repeated { Sample::Repetition } else { Sample::Pass },
         facts: facts_of_test(phase, passes.iter().copied(), profile),
         wall_ns: passes.iter().map(|pass| pass.wall_ns).collect(),
         unattributed_ns: if is_whole {

@@ -30,8 +30,9 @@ impl Verdict {
         }
     }
 
-    /// The verdict on an interval of changes.
-    fn of(low: f64, high: f64, threshold: f64) -> Self {
+    /// The verdict on an interval of changes of a time: 0.03 takes 3 % longer. Whoever judges a change asks this.
+    #[must_use]
+    pub fn of(low: f64, high: f64, threshold: f64) -> Self {
         if -threshold < low && high < threshold {
             Self::Unchanged
         } else if low > 0.0 {

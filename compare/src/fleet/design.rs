@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use brickscope_profile::stats::{SplitMix64, median};
 
-use super::cells::Cells;
+use super::cells::{Cell, Cells};
 use super::explain::Wanted;
 use super::model::{Factor, Unit};
 
@@ -156,7 +156,10 @@ impl Design {
              looks the same"
         );
         let machine = self.both.first().map(|both| both.machine);
-        let wanted = machine.and_then(|machine| self.wanted(cells, alone, machine));
+        let mut wanted = machine.and_then(|machine| self.wanted(cells, alone, machine));
+        if let Some(again) = wanted.as_mut().and_then(|wanted| wanted.again.as_mut()) {
+            "on another day".clone_into(again);
+        }
         Some(Doubt { why, wanted, is_of_few: false })
     }
 
@@ -175,9 +178,13 @@ impl Design {
     }
 
     fn wanted(&self, cells: &Cells, side: usize, machine: usize) -> Option<Wanted> {
+        let [commit, other] = [self.commits[side], self.commits[1 - side]];
+        let is_of_machine = |cell: &Cell| cells.sessions[cell.session].machine == machine;
+        let has_run = cells.cells.iter().any(|cell| cell.commit == commit && is_of_machine(cell));
         Some(Wanted {
-            commit: cells.commits[self.commits[side]].clone(),
+            commit: cells.commits[commit].clone(),
             machine: cells.machines[machine].clone(),
+            again: has_run.then(|| format!("after its runs of {}", cells.commits[other])),
         })
     }
 
@@ -445,9 +452,7 @@ fn is_again(both: &Both) -> bool {
 impl Doubt {
     /// Why, and what to run.
     pub(super) fn said(&self) -> String {
-        let run = self.wanted.as_ref().map_or(String::new(), |wanted| {
-            format!(": run commit {} on machine {}", wanted.commit, wanted.machine)
-        });
+        let run = self.wanted.as_ref().map_or(String::new(), |wanted| format!(": run {wanted}"));
         format!("can't tell: {}{run}", self.why)
     }
 }

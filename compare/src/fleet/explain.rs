@@ -5,6 +5,7 @@
 //! unbiased estimation and prediction under a selection model", 1975).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use brickscope_profile::stats::{median, student};
 use serde::Serialize;
@@ -64,6 +65,28 @@ pub struct Wanted {
     pub commit: String,
     /// The machine to run it on.
     pub machine: String,
+    /// If that machine ran it already: what has to be different this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub again: Option<String>,
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "commit {} on machine {}", self.commit, self.machine)?;
+        match &self.again {
+            Some(again) => write!(f, " again, {again}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// When a commit's part is so large that the machines have to agree in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// If it is as large as the limit.
+    Estimate,
+    /// If it may be: its 95 % interval reaches the limit.
+    Interval,
 }
 
 /// The difference of two groups of runs.
@@ -79,6 +102,9 @@ pub struct Explanation {
     /// The machines' part of it.
     #[serde(skip_serializing_if = "Effect::is_unknown")]
     pub machine: Effect,
+    /// If the commits' part is unknown since machines may have changed themselves: what it is if none did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub looks: Option<Effect>,
     /// What neither makes of it: sessions were off what their commits and machines usually do. `None` if the parts are
     /// unknown.
     pub sessions: Option<f64>,
@@ -124,6 +150,16 @@ impl Fleet {
         before: &[Observation],
         after: &[Observation],
     ) -> Result<Explanation, FleetError> {
+        self.explained(before, after, Reach::Estimate)
+    }
+
+    /// The same; `reach` says of which parts the machines are asked whether they agree.
+    pub(super) fn explained(
+        &self,
+        before: &[Observation],
+        after: &[Observation],
+        reach: Reach,
+    ) -> Result<Explanation, FleetError> {
         let groups = [self.group(before)?, self.group(after)?];
         let doubt = self.undecidable(&groups);
         if let Some(doubt) = doubt {
@@ -132,6 +168,7 @@ impl Fleet {
                 total: ratio_of(total(&groups)),
                 commit: Effect::unknown(1.0),
                 machine: Effect::unknown(1.0),
+                looks: None,
                 sessions: None,
                 machines: self.machines_of(&groups),
                 reason: doubt.said(),
@@ -150,7 +187,8 @@ impl Fleet {
         // What is left of equal weights is rounding.
         commits.retain(|_, weight: &mut f64| weight.abs() > 1e-12);
         units.retain(|_, weight: &mut f64| weight.abs() > 1e-12);
-        Ok(self.verdict(&groups, self.commits(&groups, &commits), self.of_machines(&units)))
+        let [commit, machine] = [self.commits(&groups, &commits), self.of_machines(&units)];
+        Ok(self.verdict(&groups, commit, machine, reach))
     }
 
     /// The names of the machines of each group.
@@ -256,7 +294,13 @@ impl Fleet {
         Estimate { log: contrast.size, errors: [error; 2] }
     }
 
-    fn verdict(&self, groups: &[Group; 2], commit: Estimate, machine: Estimate) -> Explanation {
+    fn verdict(
+        &self,
+        groups: &[Group; 2],
+        commit: Estimate,
+        machine: Estimate,
+        reach: Reach,
+    ) -> Explanation {
         let total = total(groups);
         // What is left by the commits' and the machines' part, so that all three add up to the whole.
         let sessions = total - commit.log - machine.log;
@@ -300,9 +344,9 @@ impl Fleet {
             }
             _ => {
                 let wanted = self.wanted(groups);
-                let run = wanted.as_ref().map_or("more sessions of either".to_owned(), |wanted| {
-                    format!("commit {} on machine {}", wanted.commit, wanted.machine)
-                });
+                let run = wanted
+                    .as_ref()
+                    .map_or("more sessions of either".to_owned(), ToString::to_string);
                 let what = match [&commit, &machine].map(Estimate::is_none_at_all) {
                     [false, true] => "the commit's part is uncertain by as much as it is large",
                     [true, false] => "the machine's part is uncertain by as much as it is large",
@@ -313,7 +357,11 @@ impl Fleet {
             }
         };
         // Whatever it is called, an interval that leaves out 1 has to be the commit's.
-        let is_seen = commit.log.abs() > commit.half_by_sessions(0.05) && commit.log.abs() >= least;
+        let reached = match reach {
+            Reach::Estimate => commit.log.abs(),
+            Reach::Interval => commit.log.abs() + commit.half(0.05),
+        };
+        let is_seen = commit.log.abs() > commit.half_by_sessions(0.05) && reached >= least;
         let doubt = is_seen.then(|| self.disagreement(groups, commit.log)).flatten();
         if let Some(doubt) = doubt {
             return Explanation {
@@ -321,6 +369,7 @@ impl Fleet {
                 total: ratio_of(total),
                 commit: Effect::unknown(ratio_of(commit.log)),
                 machine: Effect::unknown(ratio_of(machine.log)),
+                looks: Some(commit.part()).filter(Effect::is_known),
                 sessions: None,
                 machines: self.machines_of(groups),
                 reason: doubt.said(),
@@ -334,6 +383,7 @@ impl Fleet {
             total: ratio_of(total),
             commit,
             machine,
+            looks: None,
             sessions: are_known.then(|| ratio_of(sessions)),
             machines: self.machines_of(groups),
             reason,
@@ -439,6 +489,7 @@ impl Fleet {
                         return Some(Wanted {
                             commit: cells.commits[commit].clone(),
                             machine: cells.machines[machine].clone(),
+                            again: None,
                         });
                     }
                 }

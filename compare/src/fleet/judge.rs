@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use brickscope_profile::stats::median;
 use serde::Serialize;
 
-use super::explain::{Cause, Explanation};
-use super::{Fleet, FleetError, Limits, Observation, least_log};
-use crate::compare::Outcome;
+use super::explain::{Cause, Effect, Explanation, Reach};
+use super::{Fleet, FleetError, Limits, Observation};
+use crate::compare::{Outcome, Verdict};
 
 /// A commit beside those before it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -22,7 +22,12 @@ pub struct Judged {
     pub before: Vec<String>,
     /// What the difference is made of.
     pub explanation: Explanation,
-    /// Whether the commit is slower by at least the limit. A slow machine makes no commit slower.
+    /// How much slower the commit is, and the ends of its 95 % interval, as changes of a time: 0.03 takes 3 % longer, and
+    /// below 0 is faster. Each machine is compared with itself. `None` if that isn't known. If the explanation only
+    /// [`looks`](Explanation::looks) so, it is that.
+    pub slower: Option<[f64; 3]>,
+    /// Whether the commit is slower, by the rule of [`Verdict::of`] and the limit of commits. A slow machine makes no
+    /// commit slower.
     pub outcome: Outcome,
     /// The probability that most sessions of an unchanged commit are as slow as its own, by how often sessions of the others
     /// were. `None` if no machine has two sessions of others.
@@ -99,16 +104,22 @@ impl Fleet {
         let of = |is_of: &dyn Fn(&str) -> bool| {
             all.iter().filter(|run| is_of(&run.commit)).cloned().collect::<Vec<_>>()
         };
-        let explanation = fleet
-            .explain(&of(&|name| before.iter().any(|b| b == name)), &of(&|name| name == commit))?;
+        let sides = [of(&|name| before.iter().any(|b| b == name)), of(&|name| name == commit)];
+        // A change that may reach the limit isn't the commit's if machines don't agree in it.
+        let explanation = fleet.explained(&sides[0], &sides[1], Reach::Interval)?;
         let chance = fleet.chance();
         let is_named = fleet
             .changes
             .iter()
             .any(|change| change.commit == commit && change.named && change.is_slower);
-        let (outcome, doubt) = verdict(&explanation, chance.as_ref(), is_named, is_time, limits);
+        let slower = slower_by(&explanation, is_time);
+        let decided = slower.filter(|_| explanation.cause != Cause::Inconclusive);
+        let (outcome, doubt) = match decided {
+            Some(slower) => verdict(slower, chance.as_ref(), is_named, limits),
+            None => (Outcome::Inconclusive, None),
+        };
         let chance = chance.map(|chance| chance.p);
-        Ok(Judged { commit, before, explanation, outcome, chance, doubt })
+        Ok(Judged { commit, before, explanation, slower, outcome, chance, doubt })
     }
 
     /// How likely it is that most of what an unchanged commit was measured by is as slow as that of the newest one. What
@@ -194,47 +205,123 @@ struct Chance {
     new: usize,
 }
 
-/// Whether the commit is slower, and why if that isn't decided though the cause is.
+/// The commit's part as changes of a time, with the ends of its interval.
+fn slower_by(explanation: &Explanation, is_time: bool) -> Option<[f64; 3]> {
+    let part = Some(explanation.commit).filter(Effect::is_known).or(explanation.looks)?;
+    Some(match is_time {
+        true => [part.ratio - 1.0, part.low - 1.0, part.high - 1.0],
+        // A rate is divided by what a time is multiplied with.
+        false => [1.0 / part.ratio - 1.0, 1.0 / part.high - 1.0, 1.0 / part.low - 1.0],
+    })
+}
+
+/// Whether the commit is slower, and why if that isn't decided though the cause is known.
 fn verdict(
-    explanation: &Explanation,
+    [_, low, high]: [f64; 3],
     chance: Option<&Chance>,
     is_named: bool,
-    is_time: bool,
     limits: Limits,
 ) -> (Outcome, Option<String>) {
-    let part = &explanation.commit;
-    // How much slower it is, and is at most: above 1 is slower.
-    let [by, most] =
-        if is_time { [part.ratio, part.high] } else { [1.0 / part.ratio, 1.0 / part.low] };
-    match explanation.cause {
-        Cause::Inconclusive => (Outcome::Inconclusive, None),
-        Cause::Commit | Cause::Both if by > 1.0 && is_named => (Outcome::Slower, None),
-        Cause::Commit | Cause::Both if by > 1.0 => match chance {
-            Some(chance) if chance.p <= ALPHA => (Outcome::Slower, None),
-            _ => {
-                let why = match chance {
-                    None => "no machine has two sessions of other commits, to show how far off sessions are"
-                        .to_owned(),
-                    Some(Chance { as_far, known, new, .. }) => format!(
-                        "{as_far} of {known} sessions of other commits are as far off as {}, which doesn't rule it out",
-                        if *new == 1 { "its only one" } else { "most of its own" },
-                    ),
-                };
-                let doubt = format!(
-                    "it looks slower, but its sessions may have been disturbed: {why}; measure it on another day, or on \
-                     another machine"
-                );
-                (Outcome::Inconclusive, Some(doubt))
-            }
-        },
-        // Within two limits: so near that more runs would hardly show a change that counts.
-        _ if most.ln() < 2.0 * least_log(limits.commit) => (Outcome::Pass, None),
-        _ => {
+    match Verdict::of(low, high, limits.commit) {
+        Verdict::Unchanged | Verdict::Faster => (Outcome::Pass, None),
+        Verdict::Slower if is_named || chance.is_some_and(|chance| chance.p <= ALPHA) => {
+            (Outcome::Slower, None)
+        }
+        Verdict::Slower => {
+            let why = match chance {
+                None => {
+                    "no machine has two sessions of other commits, to show how far off sessions are"
+                        .to_owned()
+                }
+                Some(Chance { as_far, known, new, .. }) => format!(
+                    "{as_far} of {known} sessions of other commits are as far off as {}, which doesn't rule it out",
+                    if *new == 1 { "its only one" } else { "most of its own" },
+                ),
+            };
             let doubt = format!(
-                "the commit may be up to {:.1} % slower; measure it on another day, or on another machine",
-                100.0 * (most - 1.0)
+                "it looks slower, but its sessions may have been disturbed: {why}; measure it on another day, or on \
+                 another machine"
             );
             (Outcome::Inconclusive, Some(doubt))
         }
+        Verdict::Inconclusive => {
+            let doubt = format!(
+                "the commit may be up to {:.1} % slower; measure it on another day, or on another machine",
+                100.0 * high
+            );
+            (Outcome::Inconclusive, Some(doubt))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_goes_by_the_table_of_compare() {
+        let limits = Limits { commit: 0.03, ..Limits::default() };
+        let rare = Chance { p: 0.005, as_far: 0, known: 200, new: 1 };
+        let often = Chance { p: 0.2, as_far: 7, known: 36, new: 1 };
+        let of = |low, high, chance| verdict([0.0, low, high], Some(chance), false, limits).0;
+        assert_eq!(of(0.015, 0.039, &rare), Outcome::Slower);
+        assert_eq!(of(0.015, 0.039, &often), Outcome::Inconclusive);
+        assert_eq!(of(0.001, 0.029, &rare), Outcome::Pass);
+        assert_eq!(of(-0.05, -0.01, &rare), Outcome::Pass);
+        assert_eq!(of(-0.01, 0.03, &rare), Outcome::Inconclusive);
+        assert_eq!(of(-0.04, 0.01, &rare), Outcome::Inconclusive);
+    }
+
+    /// The tokens per second of twelve nights on three machines, three nights a commit; the third commit is 8 % slower, and
+    /// the third machine 20 %.
+    const NIGHTS: [[f64; 3]; 12] = [
+        [40.14, 39.95, 31.92],
+        [39.70, 39.92, 31.96],
+        [40.19, 40.11, 32.04],
+        [40.18, 39.99, 32.03],
+        [39.96, 39.98, 31.86],
+        [40.21, 39.71, 31.85],
+        [36.89, 36.69, 29.41],
+        [37.37, 36.84, 29.62],
+        [36.63, 36.95, 29.56],
+        [36.76, 36.62, 29.43],
+        [36.74, 36.80, 29.71],
+        [36.59, 36.54, 29.71],
+    ];
+
+    fn run(night: usize, machine: usize, commit: &str, value: f64) -> Observation {
+        Observation {
+            machine: format!("ci-{}", machine + 1),
+            commit: commit.to_owned(),
+            session: format!("night {night}"),
+            time: 1_794_798_000 + 86_400 * night as i64,
+            value,
+        }
+    }
+
+    #[test]
+    fn what_may_be_slower_by_the_limit_does_not_pass_on_the_only_machine_that_ran_it() {
+        let nights = NIGHTS.iter().enumerate();
+        let known: Vec<Observation> = nights
+            .flat_map(|(night, rates)| {
+                let commit = ["aaa1111", "bbb2222", "ccc3333", "ddd4444"][night / 3];
+                rates.iter().enumerate().map(move |(m, rate)| run(night, m, commit, *rate))
+            })
+            .collect();
+        let limits = Limits { commit: 0.03, ..Limits::default() };
+        let judge = |rate| {
+            let new = [run(12, 0, "eee5555", rate)];
+            Fleet::judge(&known, &new, false, limits).expect("runs")
+        };
+        let judged = judge(35.87);
+        assert_eq!(judged.outcome, Outcome::Inconclusive, "{judged:?}");
+        let [_, low, high] = judged.slower.expect("it is known if the machine stayed as it was");
+        assert!(low > 0.0 && high >= 0.03, "{low} {high}");
+        let explanation = &judged.explanation;
+        assert!(explanation.reason.contains("only ci-1 ran"), "{explanation:?}");
+        // That machine has run it, so it has to be once more.
+        let wanted = explanation.wanted.as_ref().expect("a run that tells").to_string();
+        assert_eq!(wanted, "commit ddd4444 on machine ci-1 again, after its runs of eee5555");
+        assert_eq!(judge(36.8).outcome, Outcome::Pass);
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use brickscope_profile::run::Format;
 use brickscope_profile::{
     Dropped, Durations, Histogram, NameKind, Phase, PhaseTotal, Profile, Source, Total,
 };
@@ -165,7 +166,8 @@ pub(super) fn families(profile: &Profile) -> Vec<Family> {
         dropped(&profile.dropped, "", &Labels::new(), &mut all);
     }
     disturbed(profile, &mut all);
-    tables(&profile.phases, &profile.totals, "", &Labels::new(), &mut all);
+    let host = Sums { phases: &profile.phases, totals: &profile.totals };
+    tables(&host, are_passes(profile), "", &Labels::new(), &mut all);
     latency(profile, &mut all);
     kv_cache(profile, &mut all);
     limits(profile, &mut all);
@@ -270,10 +272,21 @@ fn source_name(source: Source) -> &'static str {
     }
 }
 
+/// Whether what the profile calls passes are some: a repetition of llama-bench is many.
+fn are_passes(profile: &Profile) -> bool {
+    profile.imported.as_ref().is_none_or(|of| of.format != Format::LlamaBench.name())
+}
+
+/// What the host, or a stream, took.
+struct Sums<'p> {
+    phases: &'p [PhaseTotal],
+    totals: &'p [Total],
+}
+
 /// The sums of phases, bricks and kernels, of the host or of a stream.
 fn tables(
-    phases: &[PhaseTotal],
-    totals: &[Total],
+    &Sums { phases, totals }: &Sums<'_>,
+    are_passes: bool,
     prefix: &str,
     labels: &Labels,
     all: &mut Families,
@@ -290,7 +303,9 @@ fn tables(
         if phase.tokens > 0 {
             add("tokens", Number, "Tokens processed", Value::Count(phase.tokens));
         }
-        add("passes", Number, "Forward passes", Value::Count(phase.passes));
+        if are_passes {
+            add("passes", Number, "Forward passes", Value::Count(phase.passes));
+        }
         let help = "From begin to end of each pass, summed";
         add("wall", Seconds, help, Value::Nanos(phase.wall_ns));
         let help = "Wall time that is not attributed to a brick";
@@ -541,7 +556,8 @@ fn devices(profile: &Profile, all: &mut Families) {
         all.add(&family, labels.clone(), Value::Count(device.unsettled_passes));
         for stream in &device.streams {
             let labels = with(&labels, &[("stream", &stream.name)]);
-            tables(&stream.phases, &stream.totals, "device.", &labels, all);
+            let own = Sums { phases: &stream.phases, totals: &stream.totals };
+            tables(&own, true, "device.", &labels, all);
             dropped(&stream.dropped, "device.", &labels, all);
         }
     }

@@ -457,7 +457,7 @@ fn what_is_not_known_of_a_machine_is_absent_and_says_why() {
     assert_eq!(slow, [Some(false), Some(false), None, Some(false)], "{:?}", fleet.machines);
     let doubt = fleet.machines[2].doubt.as_deref();
     assert_eq!(doubt, Some("too few machines tell what is usual"));
-    assert!(text(&fleet, "tg128").contains("whether m02 is slow"), "{fleet:?}");
+    assert!(text(&fleet, "tg128").contains("whether m02 is unusually"), "{fleet:?}");
     let json = serde_json::to_value(&fleet).expect("plain data");
     assert!(json["machines"][2]["slow"].is_null() && json["machines"][2]["doubt"].is_string());
 

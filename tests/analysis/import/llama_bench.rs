@@ -159,6 +159,16 @@ fn what_a_program_logs_beside_its_results_is_left_out_and_counted() {
 }
 
 #[test]
+fn a_file_without_times_is_known_all_the_same() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let path = folder.path().join("bench.json");
+    std::fs::write(&path, LLAMA_BENCH.replace("samples_ns", "samples_no")).expect("room");
+    let read = brickscope_formats::import::read_file(&path, None, &Options::default());
+    let said = read.expect_err("it has no times").to_string();
+    assert!(said.contains("is of llama-bench, but lacks samples_ns"), "{said}");
+}
+
+#[test]
 fn a_file_that_breaks_off_has_the_rows_that_are_whole() {
     let (array, lines) = (LLAMA_BENCH.to_owned(), sweep());
     for (text, is_array) in [(&array, true), (&lines, false)] {

@@ -406,7 +406,15 @@ fn what_was_imported_compares_with_its_like_only() {
 
     let faster = LLAMA_BENCH.replace("6400000000", "6300000000");
     let faster = imported(&faster, Format::LlamaBench);
-    assert!(compare(&side(&theirs), &side(&faster), &Comparing::default()).is_ok());
+    let found = compare(&side(&theirs), &side(&faster), &Comparing::default()).expect("alike");
+    // What takes so long is no pass.
+    let text = brickscope_analysis::view::comparison(&found);
+    assert!(text.contains("decode (128 tokens)") && text.contains("one repetition"), "{text}");
+    assert!(!text.contains("one pass"), "{text}");
+    let mut out = Vec::new();
+    export::prometheus::write(&theirs, &mut out).expect("room");
+    let text = String::from_utf8(out).expect("text");
+    assert!(text.contains("tokens_total") && !text.contains("passes_total"), "{text}");
     let other = LLAMA_BENCH.replace("\"type_k\": \"f16\"", "\"type_k\": \"q8_0\"");
     let other = other.replace("6400000000", "6300000000");
     assert_eq!(unlike(&theirs, &imported(&other, Format::LlamaBench)), ["type_k"]);

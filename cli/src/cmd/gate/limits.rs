@@ -1,4 +1,4 @@
-//! What `gate --assert-throughput` and `--assert-p99` do: they hold a run against absolute limits.
+//! What `gate --min-tokens-per-second` and `--max-p99` do: they hold a run against absolute limits.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -43,7 +43,7 @@ use crate::text::{count, printable_text};
 /// the speed last changed. docs/fleet.md describes lakes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% --format md\n  brickscope gate --baseline /shared/lake run\n  brickscope gate run --assert-throughput 20 --assert-p99 60"
+    after_help = "Examples:\n  brickscope benchmark model.gguf --processes 20 --out run\n  brickscope gate --baseline baseline --update run\n  brickscope gate --baseline baseline run --threshold 3% --format md\n  brickscope gate --baseline /shared/lake run\n  brickscope gate run --min-tokens-per-second 20 --max-p99 60"
 )]
 pub(crate) struct GateArgs {
     /// The run to judge: a receipt, a run's folder, a folder of run folders, or files of llama-bench (`-o jsonl`). By
@@ -61,11 +61,11 @@ pub(crate) struct GateArgs {
     /// Instead of a baseline: the tokens per second that the decode test at the least depth has to reach. The mean of
     /// five processes or more is held against it, with its 95 % interval; of one run of `run` or `profile` its rate, with the
     /// interval over its passes.
-    #[arg(long, visible_alias = "min-tokens-per-second", value_name = "TOKENS/S", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share", "phase"])]
+    #[arg(long = "min-tokens-per-second", visible_alias = "assert-throughput", value_name = "TOKENS/S", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share", "phase"])]
     pub(crate) assert_throughput: Option<f64>,
 
     /// Likewise: the milliseconds that the 99th percentile of a token's time may take.
-    #[arg(long, visible_alias = "max-p99", value_name = "MS", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share", "phase"])]
+    #[arg(long = "max-p99", visible_alias = "assert-p99", value_name = "MS", value_parser = limit, conflicts_with_all = ["baseline", "threshold", "min_share", "phase"])]
     pub(crate) assert_p99: Option<f64>,
 
     #[command(flatten)]

@@ -8,6 +8,7 @@ mod view;
 pub(crate) use self::view::named;
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 
 use anyhow::{Result, bail};
 use brickscope::{Machine, Model, Phase};
@@ -17,6 +18,7 @@ use serde::Serialize;
 
 use super::summary::{Share, Summary};
 use crate::flame::captions;
+use crate::output;
 
 /// The probability that a diff of equal sides reports any move. Classes, bricks and functions get a
 /// third of it each.
@@ -25,6 +27,9 @@ pub(crate) const LEVEL: f64 = 0.01;
 /// Rows with a smaller share on both sides aren't judged, since each judged row makes the others harder
 /// to judge.
 pub(crate) const MIN_SHARE: f64 = 0.005;
+
+/// If other work disturbed a larger part of a side's passes, a share that grew may be its doing.
+const MOST_DISTURBED: f64 = 0.2;
 
 /// The default growth of a share that matters, in percentage points.
 pub(crate) const THRESHOLD_POINTS: f64 = 3.0;
@@ -68,6 +73,12 @@ pub(crate) struct Side {
     pub(crate) build: String,
     /// The total weight.
     pub(crate) total: u64,
+    /// How many passes were disturbed, and how many there are, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) disturbed: Option<[u64; 2]>,
+    /// What was compared: its folder, or its file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) path: Option<String>,
 }
 
 /// A class, brick or function of either side.
@@ -184,8 +195,25 @@ impl Diff {
         self.rows().any(|row| row.exceeds_threshold)
     }
 
-    /// Whether nothing exceeds the threshold, but an undecided share differs by more than it.
+    /// Names both sides, and returns the words for it.
+    pub(crate) fn name(&mut self, paths: [&Path; 2]) -> String {
+        let [before, after] = paths.map(output::shown);
+        let said = format!("before: {before}; after: {after}");
+        (self.before.path, self.after.path) = (Some(before), Some(after));
+        said
+    }
+
+    /// Whether a share that exceeds the threshold may be the doing of other work.
+    pub(crate) fn is_disturbed(&self) -> bool {
+        self.exceeds_threshold() && (self.before.is_disturbed() || self.after.is_disturbed())
+    }
+
+    /// Whether it isn't decided: nothing exceeds the threshold, but an undecided share differs by more than it, or
+    /// passes were disturbed.
     pub(crate) fn is_undecided(&self) -> bool {
+        if self.is_disturbed() {
+            return true;
+        }
         let is_open =
             |row: &Row| row.verdict == Verdict::Unknown && row.points.abs() > self.threshold_points;
         !self.exceeds_threshold() && self.rows().any(is_open)
@@ -203,7 +231,14 @@ impl Side {
             brickscope_version: summary.brickscope_version.clone(),
             build: summary.build.clone(),
             total: summary.total,
+            disturbed: summary.disturbed,
+            path: None,
         }
+    }
+
+    /// Whether too many of its passes were disturbed.
+    fn is_disturbed(&self) -> bool {
+        self.disturbed.is_some_and(|[disturbed, of]| disturbed as f64 > MOST_DISTURBED * of as f64)
     }
 }
 
@@ -617,6 +652,7 @@ pub(crate) mod tests {
                 hidden: None,
                 latency: Vec::new(),
                 insights: Vec::new(),
+                disturbed: None,
             }
         }
     }
@@ -648,6 +684,27 @@ pub(crate) mod tests {
         insta::assert_snapshot!("moved_markdown", diff.markdown());
         insta::assert_snapshot!("moved_json", diff.json().unwrap());
         assert!(diff.text().lines().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn what_grew_while_passes_were_disturbed_is_not_decided() {
+        let mut before = Made::default().summary();
+        let mut after = Made { qkv: 52, memcpy: 4, ..Made::default() }.summary();
+        (before.disturbed, after.disturbed) = (Some([1, 199]), Some([110, 199]));
+        let mut diff = compare(&before, &after, 3.0, false).unwrap();
+        assert!(diff.exceeds_threshold() && diff.is_undecided());
+        let headline = diff.headline();
+        let starts = "Not decided, since 110 of 199 passes of after were disturbed: grew by ";
+        assert!(headline.starts_with(starts), "{headline}");
+        let said = diff.name([Path::new("flames/main"), Path::new("flames/new")]);
+        assert_eq!(said, "before: flames/main; after: flames/new");
+        assert!(diff.text().contains(&said) && diff.markdown().contains("flames/main"));
+        after.disturbed = Some([20, 199]);
+        let diff = compare(&before, &after, 3.0, false).unwrap();
+        assert!(diff.exceeds_threshold() && !diff.is_undecided());
+        // Where nothing grew, nothing is in doubt.
+        let equal = compare(&after, &after, 3.0, false).unwrap();
+        assert!(!equal.is_undecided());
     }
 
     #[test]

@@ -24,6 +24,23 @@ fn families(diff: &Diff) -> [(&'static str, &[Row]); 3] {
 impl Diff {
     /// A sentence that says what moved, and what is undecided.
     pub(crate) fn headline(&self) -> String {
+        let mut said = self.told();
+        if !self.is_disturbed() {
+            return said;
+        }
+        said[..1].make_ascii_lowercase();
+        let sides = [("before", &self.before), ("after", &self.after)];
+        let disturbed = sides.into_iter().filter(|(_, side)| side.is_disturbed());
+        let of = disturbed.filter_map(|(name, side)| {
+            let [n, all] = side.disturbed?;
+            Some(format!("{n} of {all} passes of {name}"))
+        });
+        let of = of.collect::<Vec<_>>().join(" and ");
+        format!("Not decided, since {of} were disturbed: {said}")
+    }
+
+    /// The same without what disturbed it.
+    fn told(&self) -> String {
         let judged = self.rows().filter(|row| row.verdict != Verdict::Small).count();
         let unknown: Vec<&Row> =
             self.rows().filter(|row| row.verdict == Verdict::Unknown).collect();
@@ -76,10 +93,20 @@ impl Diff {
         sections
     }
 
+    /// What either side is, if it has a name.
+    fn named_sides(&self) -> Option<String> {
+        let before = printable_text(self.before.path.as_ref()?);
+        let after = printable_text(self.after.path.as_ref()?);
+        Some(format!("before: {before}; after: {after}"))
+    }
+
     /// Text of at most 80 columns.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         wrapped("", &self.headline(), &mut out);
+        if let Some(named) = self.named_sides() {
+            wrapped("", &named, &mut out);
+        }
         for warning in &self.warnings {
             wrapped("! ", &printable_text(warning), &mut out);
         }
@@ -110,6 +137,9 @@ impl Diff {
     /// Markdown for a comment on a pull request.
     pub(crate) fn markdown(&self) -> String {
         let mut out = format!("**{}**\n", escaped(&self.headline()));
+        if let Some(named) = self.named_sides() {
+            let _ = write!(out, "\n{}\n", escaped(&named));
+        }
         for warning in &self.warnings {
             let _ = write!(out, "\n> ⚠️ {}\n", escaped(warning));
         }
