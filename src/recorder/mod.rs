@@ -305,9 +305,17 @@ impl Recorder {
                 return Some(log);
             }
             thread::not_within_itself(|| {
-                let log = slot.get_or_init(|| Arc::new(ThreadLog::new(self.capacity)));
+                let mut made_since = None;
+                let log = slot.get_or_init(|| {
+                    // A clock that is turned by hand stands still meanwhile.
+                    made_since = (!self.clock.is_mock()).then(|| self.clock.now());
+                    Arc::new(ThreadLog::new(self.capacity))
+                });
                 self.retire(log, generation);
                 log.adopt(thread, generation, self.sums_layers.load(Relaxed));
+                if let Some(start) = made_since {
+                    log.note_preparation(start, self.clock.now());
+                }
                 log
             })
         });

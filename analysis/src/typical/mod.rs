@@ -156,6 +156,14 @@ pub struct Stall {
     pub of_wall: f64,
     /// What the scheduler said of its pass; `None` if nobody looked.
     pub disturbance: Option<Disturbance>,
+    /// What the profiler itself took meanwhile, as threads made the memory that they record into. Of the time between bricks:
+    /// in its pass.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub prepared_ns: u64,
+}
+
+fn is_zero(ns: &u64) -> bool {
+    *ns == 0
 }
 
 /// What was recorded in one pass, brick by brick.
@@ -248,6 +256,9 @@ impl<'p> Passes<'p> {
         let is_stall = |tokens: u64, ns: u64, median_ns: u64| {
             ns > median_ns.saturating_mul(STALL) && ns - median_ns > of_pass(tokens)
         };
+        let prepared = |start: u64, ns: u64| {
+            profile.overhead.prepared_within_ns(start, start.saturating_add(ns))
+        };
         let stall = |pass: &Pass, at: u64, ns: u64, median_ns: u64| Stall {
             brick: None,
             layer: None,
@@ -258,6 +269,7 @@ impl<'p> Passes<'p> {
             median_ns,
             of_wall: ns as f64 / wall.max(1.0),
             disturbance: pass.disturbance,
+            prepared_ns: prepared(pass.start_ns, pass.wall_ns),
         };
         let mut stalls = Vec::new();
         for of in &self.spans {
@@ -266,8 +278,9 @@ impl<'p> Passes<'p> {
             let (span, pass) = (&profile.spans[of.index], self.all[of.pass]);
             if is_stall(tokens, span.exclusive_ns, median_ns) {
                 let name = profile.names.get(usize::from(name)).map(|name| name.name.clone());
+                let prepared_ns = prepared(span.start_ns, span.duration_ns);
                 let stall = stall(pass, span.start_ns, span.exclusive_ns, median_ns);
-                stalls.push(Stall { brick: name, layer: span.layer, ..stall });
+                stalls.push(Stall { brick: name, layer: span.layer, prepared_ns, ..stall });
             }
         }
         let between = self.median_of(|pass| pass.unattributed_ns);
@@ -716,6 +729,12 @@ fn milliseconds(ns: u64) -> String {
 }
 
 impl Stall {
+    /// Whether it is the profiler's own: half of what it took longer, or more, a thread made the memory that it records into.
+    #[must_use]
+    pub fn is_of_profiler(&self) -> bool {
+        self.prepared_ns > 0 && self.prepared_ns >= self.ns.saturating_sub(self.median_ns) / 2
+    }
+
     /// One sentence: when, where, how much of the wall, and what the scheduler said.
     fn note(&self, phase: Phase) -> String {
         let brick = match &self.brick {
@@ -724,6 +743,11 @@ impl Stall {
         };
         let layer = self.layer.map_or(String::new(), |layer| format!(" of layer {layer}"));
         let scheduler = match self.disturbance {
+            _ if self.is_of_profiler() => format!(
+                "brickscope itself: a thread made its log for {} of it, which `prepare_thread` does \
+                 before",
+                milliseconds(self.prepared_ns)
+            ),
             None => "what the scheduler did then is not known".to_owned(),
             Some(of) => {
                 let share = if of.passes > 1 { " in it and its neighbours" } else { "" };

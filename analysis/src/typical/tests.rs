@@ -1,5 +1,5 @@
 use brickscope::{BrickId, BrickProfiler, MockClock};
-use brickscope_profile::{CeilingReading, Ceilings, Data, ReadingTime, Work};
+use brickscope_profile::{CeilingReading, Ceilings, Data, Preparation, ReadingTime, Work};
 use proptest::prelude::*;
 
 use super::*;
@@ -111,6 +111,25 @@ fn one_stall_decides_nothing_and_has_a_line_of_its_own() {
     assert_eq!(super::shown(&shown), shown, "once is enough");
     let json = view::json(&profile);
     assert!(json.contains("\"typical\"") && json.contains("\"stalled\":1}"), "{json}");
+}
+
+#[test]
+fn a_stall_in_which_a_thread_made_its_log_is_the_profilers_own() {
+    let mut profile = run(64, |nth| if nth == 40 { 80_000_000 } else { 0 });
+    let start_ns = profile.passes[40].start_ns + 1_000;
+    profile.overhead.preparations = vec![Preparation { start_ns, duration_ns: 60_000_000 }];
+    let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+    let [stall] = &typical.stalls[..] else { panic!("{:?}", typical.stalls) };
+    assert_eq!((stall.prepared_ns, stall.is_of_profiler()), (60_000_000, true));
+    let note = stall.note(Phase::Decode);
+    assert!(note.contains("brickscope itself: a thread made its log for 60.000 ms"), "{note}");
+    assert_eq!(profile.prepared_ns(), 60_000_000);
+    // Before the first pass it delays none.
+    profile.overhead.preparations[0].start_ns = 0;
+    profile.overhead.preparations[0].duration_ns = profile.passes[0].start_ns;
+    assert_eq!(profile.prepared_ns(), 0);
+    let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+    assert!(!typical.stalls[0].is_of_profiler());
 }
 
 #[test]

@@ -101,6 +101,7 @@ impl Of<'_> {
             spans: profile.overhead.spans,
             basis: "absent: readings were taken in another process".to_owned(),
             measured: None,
+            preparations: Vec::new(),
         };
         profile.run = Some(Run {
             cut_short: (!self.is_over).then(|| "written while the program ran".to_owned()),

@@ -211,7 +211,7 @@ fn ends(profile: &Profile, main: &Main) -> Vec<String> {
         }
     }
     let wall: u64 = profile.phases.iter().map(|phase| phase.wall_ns).fold(0, u64::saturating_add);
-    let cost = profile.overhead.estimate_ns().filter(|_| profile.overhead.spans > 0 && wall > 0);
+    let cost = profile.recording_ns().filter(|_| profile.overhead.spans > 0 && wall > 0);
     match (&profile.overhead.measured, cost) {
         (Some(measured), _) => {
             let part = 100.0 * measured.estimate;
