@@ -17,10 +17,10 @@ pub enum Misuse {
     NestedPasses(u64),
     /// Bricks, kernels and layers that never ended, mostly since their timers were dropped.
     UnendedSpans(u64),
-    /// Spans of threads that never began a pass, under names that passes have too, after another thread began one: parts of a
-    /// pass that it doesn't have. Work beside the passes with names of its own, such as that of a thread that only
-    /// tokenizes, is none; unless some thread joined a pass and timed no share of it, which leaves its spans among these.
-    /// No build warns of it.
+    /// Spans of threads that neither began a pass nor joined one, after another thread began one: parts of a pass that it
+    /// doesn't have. They are of well-known bricks, or of names that passes have too. Work under names of its own, such as
+    /// that of a thread that only tokenizes, is none, and the first screen says how long it took; unless some thread joined a
+    /// pass and timed no share of it, which leaves its spans among these.
     SpansWithoutPass(u64),
     /// Bricks that began inside of another one and ended after it.
     CrossingBricks(u64),
@@ -120,7 +120,7 @@ impl Misuse {
             ],
             Self::SpansWithoutPass(_) => [
                 "span",
-                "of bricks that passes have, on threads without a pass",
+                "of bricks of passes, on threads that joined none",
                 "call join_pass there, and time shares by begin of what it returns, not by \
                  start_brick",
             ],
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn each_says_how_often_what_happened_and_what_to_call() {
         let said = Misuse::SpansWithoutPass(40).to_string();
-        let expected = "40 spans of bricks that passes have, on threads without a pass: call join";
+        let expected = "40 spans of bricks of passes, on threads that joined none: call join_pass";
         assert!(said.starts_with(expected), "{said}");
         let said = [1, 2].map(|count| Misuse::NestedPasses(count).to_string());
         assert!(said[0].starts_with("1 pass begun inside"), "{said:?}");

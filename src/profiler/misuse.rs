@@ -58,8 +58,8 @@ impl BrickProfiler {
     ///
     /// A profiler warns of each kind once: when a [`profile`](Self::profile) or a report is made of it, or when it is dropped;
     /// one in a `static` is never dropped, nor is any by `std::process::exit`. Of what may still end it warns only when it is
-    /// dropped, and of [spans on threads without a pass](Misuse::SpansWithoutPass) never, since they may be meant so. Builds
-    /// without debug assertions never warn, nor do profilers whose clock is a [`MockClock`](crate::MockClock).
+    /// dropped. Builds without debug assertions never warn, nor do profilers whose clock is a
+    /// [`MockClock`](crate::MockClock).
     pub fn warn_of_misuse(&self, warn: bool) {
         self.warns.store(warn, Relaxed);
     }
@@ -72,12 +72,11 @@ impl BrickProfiler {
             When::Asked | When::Over => seen.unended_spans,
         };
         let open = |count| if when == When::GoesOn { 0 } else { count };
-        let perhaps_meant = |count| if when == When::Asked { count } else { 0 };
         let mut found = vec![
             Misuse::UnendedPasses(seen.abandoned_passes + open(seen.open_passes)),
             Misuse::NestedPasses(seen.nested_passes),
             Misuse::UnendedSpans(unended_spans),
-            Misuse::SpansWithoutPass(perhaps_meant(seen.spans_without_pass)),
+            Misuse::SpansWithoutPass(seen.spans_without_pass),
             Misuse::CrossingBricks(seen.crossing_bricks),
             Misuse::CrossingLayers(seen.crossing_layers),
             Misuse::StraddlingLayers(seen.straddling_layers),

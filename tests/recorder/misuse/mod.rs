@@ -211,7 +211,7 @@ fn prints_what_a_debug_build_warns_of() {
     let pass = goes_on.begin_pass(Phase::Decode);
     let timer = goes_on.start_brick(BrickId::LmHead);
     std::thread::scope(|scope| {
-        let beside = || goes_on.stop_brick(goes_on.start_brick(BrickId::Embedding), 1);
+        let beside = || goes_on.stop(goes_on.start("Tokenize"), 1);
         scope.spawn(beside);
     });
     drop(goes_on.profile());

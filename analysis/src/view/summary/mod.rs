@@ -1,5 +1,6 @@
 //! The first screen: how fast the run was, what limits it, where its time goes, and what to do next.
 
+mod apart;
 mod bricks;
 mod limit;
 mod lines;

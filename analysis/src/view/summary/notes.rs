@@ -3,6 +3,7 @@
 use brickscope_profile::text::{printable, printable_text};
 use brickscope_profile::{Phase, Profile};
 
+use super::apart::beside_passes;
 use super::bricks::Main;
 use super::lines::{Piece, Tone};
 use crate::passes::did;
@@ -28,6 +29,8 @@ pub(super) fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
     if let Some(waited) = main.phase.and_then(|phase| waits::in_summary(profile, phase)) {
         notes.push(bad(waited));
     }
+    let apart = beside_passes(profile).into_iter();
+    notes.extend(apart.map(|text| Piece { text, tone: Tone::Plain }));
     let mut dropped = profile.dropped;
     if !main.is_told {
         let phases = Phase::SHOWN.into_iter();
