@@ -16,7 +16,7 @@
 //! | [`timed`] | passes that were timed elsewhere |
 //! | [`counting`] | hardware counters around bricks |
 //! | [`marking`] | ranges that another tool shows |
-//! | [`whose`], [`misused`] | spans and passes of another recorder; what was called otherwise than it is meant |
+//! | [`whose`], [`misused`], [`spots`] | spans and passes of another recorder; what was called amiss, and where |
 //! | [`drain`] | from rows to sums and to records |
 //! | [`thread`], [`stays`] | numbers for threads; what can't leave its thread |
 //!
@@ -50,6 +50,7 @@ mod loom_tests;
 mod marking;
 mod misused;
 mod passes;
+mod spots;
 mod stays;
 mod thread;
 mod timed;
@@ -65,6 +66,7 @@ use self::log::ThreadLog;
 pub(crate) use self::log::{Open, Owner};
 pub(crate) use self::marking::{MarkRanges, Range};
 pub(crate) use self::passes::{Looked, OpenPass, Standing};
+pub(crate) use self::spots::{Spot, Spots};
 use self::thread::Thread;
 pub(crate) use self::timed::{Timed, TimedEnd, Unfit};
 pub(crate) use self::timestamps::{Timestamps, Unlabelled};

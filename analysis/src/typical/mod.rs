@@ -246,6 +246,26 @@ impl<'p> Passes<'p> {
         by_tokens.into_iter().filter_map(of).collect()
     }
 
+    /// Whether each pass has fewer spans of bricks than most with as many tokens, where timers were dropped: what the lost
+    /// bricks took lies between its others, and is no stall.
+    fn lack_bricks(&self, profile: &Profile) -> Vec<bool> {
+        if profile.dropped.unfinished == 0 {
+            return vec![false; self.all.len()];
+        }
+        let mut spans = vec![0_u64; self.all.len()];
+        self.spans.iter().for_each(|of| spans[of.pass] += 1);
+        let mut by_tokens: HashMap<u64, Vec<u64>> = HashMap::new();
+        for (pass, &spans) in self.all.iter().zip(&spans) {
+            by_tokens.entry(pass.tokens).or_default().push(spans);
+        }
+        let of = |(tokens, all): (u64, Vec<u64>)| Some((tokens, median_ns(all)?));
+        let typical: HashMap<u64, u64> = by_tokens.into_iter().filter_map(of).collect();
+        let lacks = |(pass, spans): (&&Pass, &u64)| {
+            typical.get(&pass.tokens).is_some_and(|typical| spans < typical)
+        };
+        self.all.iter().zip(&spans).map(lacks).collect()
+    }
+
     fn stalls(&self, profile: &Profile, phase: Phase) -> Vec<Stall> {
         let medians = self.medians();
         let walls = self.median_of(|pass| pass.wall_ns);
@@ -284,9 +304,9 @@ impl<'p> Passes<'p> {
             }
         }
         let between = self.median_of(|pass| pass.unattributed_ns);
-        for pass in &self.all {
+        for (pass, lacks_bricks) in self.all.iter().zip(self.lack_bricks(profile)) {
             let (n, median_ns) = between.get(&pass.tokens).copied().unwrap_or_default();
-            if n >= LEAST_SPANS && is_stall(pass.tokens, pass.unattributed_ns, median_ns) {
+            if !lacks_bricks && n >= LEAST_SPANS && is_stall(pass.tokens, pass.unattributed_ns, median_ns) {
                 stalls.push(stall(pass, pass.start_ns, pass.unattributed_ns, median_ns));
             }
         }

@@ -133,6 +133,38 @@ fn a_stall_in_which_a_thread_made_its_log_is_the_profilers_own() {
 }
 
 #[test]
+fn a_pass_that_lacks_a_brick_whose_timer_was_dropped_has_no_stall() {
+    let run = |lost: Option<usize>| {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        for nth in 0..40 {
+            let pass = profiler.begin_pass(Phase::Decode);
+            for brick in [BrickId::QkvProjection, BrickId::LmHead] {
+                let timer = profiler.start_brick(brick);
+                hand.advance(100_000);
+                if lost != Some(nth) || brick != BrickId::LmHead {
+                    profiler.stop_brick(timer, 1);
+                }
+            }
+            hand.advance(500);
+            profiler.end_pass(pass, 1, nth as u64);
+        }
+        profiler.profile()
+    };
+    let profile = run(Some(30));
+    assert_eq!(profile.dropped.unfinished, 1);
+    let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+    assert_eq!((&typical.stalls[..], typical.left_out.stalled), (&[][..], 0));
+    // Without a dropped timer the same time is a stall.
+    let mut stalled = profile.clone();
+    stalled.dropped.unfinished = 0;
+    let typical = Typical::of(&stalled, Phase::Decode).expect("passes");
+    assert_eq!((typical.stalls.len(), typical.left_out.stalled), (1, 1));
+    assert_eq!(run(None).dropped.unfinished, 0);
+}
+
+#[test]
 fn slow_spans_that_are_the_rule_are_no_stalls() {
     // Every other pass has it: then it is what the program does.
     let profile = run(64, |nth| if nth % 2 == 0 { 1_000_000 } else { 0 });
