@@ -44,7 +44,7 @@ pub mod brick {
 /// timestamps that are labelled after the pass.
 pub mod handles {
     pub use crate::profiler::{
-        ChecksumRecorder, DeviceRecorder, GraphRecorder, PassTimestamps, RequestRecorder,
+        ChecksumRecorder, DeviceRecorder, GraphRecorder, LoadMark, PassTimestamps, RequestRecorder,
         TileRecorder, TileTimer, UnlabelledPass,
     };
 }

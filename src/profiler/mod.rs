@@ -61,6 +61,7 @@ pub use self::timers::{
     BrickGuard, BrickIdTimer, BrickKernelsTimer, BrickTimer, HandOff, KernelTimer, LayerTimer,
     PassTimer, PassTimestamps, TileTimer, UnlabelledPass,
 };
+pub use self::watch::LoadMark;
 
 /// Times the bricks of an engine, from any number of threads.
 ///

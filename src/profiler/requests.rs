@@ -299,7 +299,9 @@ impl BrickProfiler {
         timer
     }
 
-    /// Like [`record_pass`](Self::record_pass), of a pass that was for these requests.
+    /// Like [`record_pass`](Self::record_pass), of a pass that was for these requests. That a token waited for a CPU is known
+    /// of passes whose [`disturbance`](TimedPass::disturbance) is stated, by [`mark_load`](Self::mark_load) before them and
+    /// [`disturbance_since`](Self::disturbance_since) after them.
     ///
     /// # Errors
     ///

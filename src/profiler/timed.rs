@@ -24,7 +24,7 @@ pub struct TimedPass {
     pub tokens: u64,
     /// How many tokens were in the KV cache before it.
     pub position: u64,
-    /// What others did to it, if that was looked for.
+    /// What others did to it: [`BrickProfiler::disturbance_since`] says. Without it, nobody knows who took the CPU.
     pub disturbance: Option<Disturbance>,
 }
 

@@ -306,7 +306,8 @@ impl<'p> Passes<'p> {
         let between = self.median_of(|pass| pass.unattributed_ns);
         for (pass, lacks_bricks) in self.all.iter().zip(self.lack_bricks(profile)) {
             let (n, median_ns) = between.get(&pass.tokens).copied().unwrap_or_default();
-            if !lacks_bricks && n >= LEAST_SPANS && is_stall(pass.tokens, pass.unattributed_ns, median_ns) {
+            let is_known = n >= LEAST_SPANS && !lacks_bricks;
+            if is_known && is_stall(pass.tokens, pass.unattributed_ns, median_ns) {
                 stalls.push(stall(pass, pass.start_ns, pass.unattributed_ns, median_ns));
             }
         }

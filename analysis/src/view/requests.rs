@@ -9,8 +9,8 @@ use brickscope_profile::text::{count, grouped, printable, printable_text};
 
 use super::layout::wrapped;
 use crate::requests::{
-    Cause, Caused, Causes, Client, Costs, Interval, KINDS, Piece, Requests, SLOW, Slow, Times,
-    WithoutPrompts, missing_passes, times,
+    Cause, Caused, Causes, Client, Costs, Interval, KINDS, OwnBricks, Piece, Requests, SLOW, Slow,
+    Times, WithoutPrompts, missing_passes, times,
 };
 use crate::text::{cut, padded, wrap};
 use crate::words::{signed, time};
@@ -200,14 +200,18 @@ pub fn request(profile: &Profile, id: &str) -> Result<String, String> {
     }
     let without = WithoutPrompts::of(&requests);
     let mut slow: Vec<(Interval, bool)> = Vec::new();
+    let mut own: Vec<Interval> = Vec::new();
     for causes in KINDS.into_iter().filter_map(|(_, wanted)| Causes::of(&requests, wanted)) {
         let its = |of: &&Caused| of.interval.request == number && of.cause == Cause::Prompts;
+        let by_own = |of: &&Caused| of.interval.request == number && of.cause == Cause::Own;
+        own.extend(causes.slow.iter().filter(by_own).map(|of| of.interval));
         if causes.slow.iter().any(|of| its(&of)) {
             // One of them is no better known than all.
             let is_by_chance = Costs::of(&without, &causes.slow).is_by_chance;
             slow.extend(causes.slow.iter().filter(its).map(|of| (of.interval, is_by_chance)));
         }
     }
+    let bricks = if own.is_empty() { None } else { OwnBricks::of(&requests) };
     let _ = writeln!(text, "\n\n{:>5}  {:>10}  {:>10}  of that", "token", "at", "took");
     for interval in requests.intervals(number) {
         let at = time(interval.to_ns.saturating_sub(of.arrived_ns) as f64);
@@ -218,6 +222,9 @@ pub fn request(profile: &Profile, id: &str) -> Result<String, String> {
             for sentence in without.cost(&interval).sentences(*is_by_chance) {
                 lines.extend(wrap(&sentence, 48));
             }
+        }
+        if let Some(bricks) = bricks.as_ref().filter(|_| own.contains(&interval)) {
+            lines.extend(wrap(&bricks.sentence(&interval), 48));
         }
         for (nth, line) in lines.iter().enumerate() {
             let before = if nth == 0 { indent.as_str() } else { "" };

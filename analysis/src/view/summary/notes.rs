@@ -197,7 +197,7 @@ mod tests {
         let said = "5 of 8 passes are missing, 5 never ended: call end_pass";
         assert_eq!(missing_passes(&profile).as_deref(), Some(said));
         let screen = view::summary(&profile, Size::default(), None).to_string();
-        assert_eq!(screen.lines().nth(1).map(str::trim), Some(said), "{screen}");
+        assert!(screen.lines().any(|line| line.trim() == said), "{screen}");
         assert!(!screen.contains("all 3 decode passes"), "{screen}");
     }
 }
