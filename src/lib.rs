@@ -45,7 +45,7 @@ pub mod brick {
 pub mod handles {
     pub use crate::profiler::{
         ChecksumRecorder, DeviceRecorder, GraphRecorder, LoadMark, PassTimestamps, RequestRecorder,
-        TileRecorder, TileTimer, UnlabelledPass,
+        SpanAt, TileRecorder, TileTimer, UnlabelledPass,
     };
 }
 

@@ -207,7 +207,7 @@ fn how_known(profile: &Profile) -> String {
     let preparations = profile.overhead.preparations.iter().enumerate();
     if let Some((nth, longest)) = preparations.max_by_key(|(_, of)| of.duration_ns) {
         let place = overhead(&format!("preparations/{nth}/duration_ns"));
-        facts.row("longest making of a thread's log", &time(longest.duration_ns, place));
+        facts.row("longest making of a thread’s log", &time(longest.duration_ns, place));
     }
     // The spans of another program aren't recorded by this one.
     if profile.imported.is_none() {

@@ -56,7 +56,7 @@ pub use self::graph::GraphRecorder;
 pub use self::requests::RequestRecorder;
 pub use self::shares::PassWorker;
 pub use self::tiles::TileRecorder;
-pub use self::timed::{TimedPass, TimedPassError, TimedSpan, TimedWork};
+pub use self::timed::{SpanAt, TimedPass, TimedPassError, TimedSpan, TimedWork};
 pub use self::timers::{
     BrickGuard, BrickIdTimer, BrickKernelsTimer, BrickTimer, HandOff, KernelTimer, LayerTimer,
     PassTimer, PassTimestamps, TileTimer, UnlabelledPass,

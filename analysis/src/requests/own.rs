@@ -85,7 +85,7 @@ impl<'r, 'p> OwnBricks<'r, 'p> {
         let Some((more, nth, (name, layer), ns, typical)) =
             longer.max_by_key(|(more, nth, ..)| (*more, std::cmp::Reverse(*nth)))
         else {
-            return "slow: too few passes are like its own to say which brick took longer".to_owned();
+            return "slow: too few passes are like its own to say which brick was longer".to_owned();
         };
         if more == 0 {
             return "slow: no brick of its own passes took longer than it typically does".to_owned();

@@ -95,7 +95,9 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
                 }
             }
             if let Some(of_batches) = batches::in_summary(profile, phase) {
-                head.line(cut(&format!("{:9}{of_batches}", ""), columns));
+                for line in wrap(&of_batches, columns - 9) {
+                    head.line(format!("{:9}{line}", ""));
+                }
             }
         }
     }
