@@ -46,6 +46,8 @@ fn compute(profiler: &BrickProfiler, position: u64) {
 
 /// A pass that awaits: it takes readings, and is recorded when it is over.
 async fn wait_for_device(profiler: &BrickProfiler, position: u64) -> Result<(), TimedPassError> {
+    // Who takes the CPU meanwhile.
+    let load = profiler.mark_load();
     let mut readings = vec![profiler.clock().now()];
     let bricks = [BrickId::QkvProjection, BrickId::AttentionScore];
     for _ in bricks {
@@ -66,7 +68,7 @@ async fn wait_for_device(profiler: &BrickProfiler, position: u64) -> Result<(), 
         end_ns: readings[bricks.len()],
         tokens: 1,
         position,
-        disturbance: None,
+        disturbance: profiler.disturbance_since(load),
     };
     profiler.record_pass(&pass, &spans)
 }

@@ -8,7 +8,7 @@ use brickscope_profile::layers::LayerTables;
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
 use brickscope_profile::{
     BrickCategory, BrickStats, Data, Dependency, Dropped, Latency, Name, NameKind, Pass, Phase,
-    PhaseTotal, Point, Profile, Source, Span, Total, Work,
+    PhaseTotal, Point, Preparation, Profile, Source, Span, Total, Work,
 };
 
 use crate::fold::{Fold, PassRecord, PassSums, Slot};
@@ -20,7 +20,9 @@ use crate::row::{Event, Mark, NONE, NameIdx, Record};
 pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool) {
     let names = std::mem::take(&mut profile.names);
     let mut tables = Tables::new(&names, with_others);
+    let preparations = &mut profile.overhead.preparations;
     recorder.collect(|mut log| {
+        preparations.extend(log.prepared().map(preparation));
         let lanes = log.lanes();
         tables.add(Part {
             fold: log.fold(),
@@ -31,6 +33,7 @@ pub(crate) fn fill(profile: &mut Profile, recorder: &Recorder, with_others: bool
             in_pass: log.in_pass(),
         });
     });
+    preparations.sort_by_key(|of| of.start_ns);
     profile.dropped.homeless = recorder.homeless();
     let points = tables.finish(profile);
     profile.names = names;
@@ -105,6 +108,10 @@ pub(crate) fn passes_since(profile: &mut Profile, recorder: &Recorder, since: u6
     });
     profile.passes.sort_by_key(|pass| (pass.start_ns, pass.serial));
     until
+}
+
+fn preparation([start_ns, end]: [u64; 2]) -> Preparation {
+    Preparation { start_ns, duration_ns: end.saturating_sub(start_ns) }
 }
 
 /// A pass as a profile lists it.

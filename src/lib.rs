@@ -44,8 +44,8 @@ pub mod brick {
 /// timestamps that are labelled after the pass.
 pub mod handles {
     pub use crate::profiler::{
-        ChecksumRecorder, DeviceRecorder, GraphRecorder, PassTimestamps, RequestRecorder,
-        TileRecorder, TileTimer, UnlabelledPass,
+        ChecksumRecorder, DeviceRecorder, GraphRecorder, LoadMark, PassTimestamps, RequestRecorder,
+        SpanAt, TileRecorder, TileTimer, UnlabelledPass,
     };
 }
 

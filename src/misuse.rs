@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use brickscope_profile::text::printable;
+
 /// A mistake in the calls of a [`BrickProfiler`](crate::BrickProfiler), with how often it was made.
 ///
 /// Shown as a sentence: how often, what happened, and which call mends it.
@@ -17,10 +19,10 @@ pub enum Misuse {
     NestedPasses(u64),
     /// Bricks, kernels and layers that never ended, mostly since their timers were dropped.
     UnendedSpans(u64),
-    /// Spans of threads that never began a pass, under names that passes have too, after another thread began one: parts of a
-    /// pass that it doesn't have. Work beside the passes with names of its own, such as that of a thread that only
-    /// tokenizes, is none; unless some thread joined a pass and timed no share of it, which leaves its spans among these.
-    /// No build warns of it.
+    /// Spans of threads that neither began a pass nor joined one, after another thread began one: parts of a pass that it
+    /// doesn't have. They are of well-known bricks, or of names that passes have too. Work under names of its own, such as
+    /// that of a thread that only tokenizes, is none, and the first screen says how long it took; unless some thread joined a
+    /// pass and timed no share of it, which leaves its spans among these.
     SpansWithoutPass(u64),
     /// Bricks that began inside of another one and ended after it.
     CrossingBricks(u64),
@@ -120,7 +122,7 @@ impl Misuse {
             ],
             Self::SpansWithoutPass(_) => [
                 "span",
-                "of bricks that passes have, on threads without a pass",
+                "of bricks of passes, on threads that joined none",
                 "call join_pass there, and time shares by begin of what it returns, not by \
                  start_brick",
             ],
@@ -205,13 +207,61 @@ impl fmt::Display for Misuse {
     }
 }
 
+/// Where a mistake was made first, as far as what was kept tells it. See
+/// [`BrickProfiler::misuse_places`](crate::BrickProfiler::misuse_places).
+///
+/// Shown as `QkvProjection, layer 0, pass 3, thread main`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MisusePlace {
+    /// The brick or kernel.
+    pub brick: Option<String>,
+    /// Whether that is what other passes have at this place: a timer that was dropped left no name.
+    pub is_by_other_passes: bool,
+    /// The layer.
+    pub layer: Option<u16>,
+    /// The serial of the pass, as in [`Pass::serial`](brickscope_profile::Pass::serial).
+    pub pass: Option<u32>,
+    /// The thread's name, or its number in the system.
+    pub thread: Option<String>,
+    /// The number of the request.
+    pub request: Option<u32>,
+}
+
+impl MisusePlace {
+    /// `None` if it says nothing.
+    pub(crate) fn known(self) -> Option<Self> {
+        (self != Self::default()).then_some(self)
+    }
+}
+
+impl fmt::Display for MisusePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let brick = self.brick.as_deref().map(printable);
+        let brick = brick.map(|name| match self.is_by_other_passes {
+            true => format!("where other passes have {name}"),
+            false => name,
+        });
+        let parts = [
+            brick,
+            self.layer.map(|layer| format!("layer {layer}")),
+            self.pass.map(|pass| format!("pass {pass}")),
+            self.thread.as_deref().map(|thread| format!("thread {}", printable(thread))),
+            self.request.map(|request| format!("request {request}")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        f.write_str(&parts.join(", "))
+    }
+}
+
 /// All of them, as a debug build warns of them: in lines of 80 columns.
-pub(crate) fn warning(found: &[Misuse]) -> String {
+pub(crate) fn warning(found: &[(Misuse, Option<MisusePlace>)]) -> String {
     let mut text = String::new();
     let first = "brickscope: all times add up, but some are not where they belong";
     add_paragraph(&mut text, "", first);
-    for misuse in found {
-        add_paragraph(&mut text, "  ", &misuse.to_string());
+    for (misuse, place) in found {
+        let place = place.as_ref().map_or(String::new(), |place| format!(" (first: {place})"));
+        add_paragraph(&mut text, "  ", &format!("{misuse}{place}"));
     }
     let last = "(each kind is said once, by a debug build; warn_of_misuse(false) turns it off)";
     add_paragraph(&mut text, "  ", last);
@@ -241,12 +291,26 @@ mod tests {
     #[test]
     fn each_says_how_often_what_happened_and_what_to_call() {
         let said = Misuse::SpansWithoutPass(40).to_string();
-        let expected = "40 spans of bricks that passes have, on threads without a pass: call join";
+        let expected = "40 spans of bricks of passes, on threads that joined none: call join_pass";
         assert!(said.starts_with(expected), "{said}");
         let said = [1, 2].map(|count| Misuse::NestedPasses(count).to_string());
         assert!(said[0].starts_with("1 pass begun inside"), "{said:?}");
         assert!(said[1].starts_with("2 passes begun inside"), "{said:?}");
-        let all = warning(&[Misuse::UnendedSpans(3), Misuse::CrossingLayers(1)]);
+        let place = MisusePlace {
+            brick: Some("QkvProjection".to_owned()),
+            is_by_other_passes: true,
+            layer: Some(0),
+            pass: Some(3),
+            thread: Some("main".to_owned()),
+            request: None,
+        };
+        assert_eq!(
+            place.to_string(),
+            "where other passes have QkvProjection, layer 0, pass 3, thread main"
+        );
+        let found = [(Misuse::UnendedSpans(3), Some(place)), (Misuse::CrossingLayers(1), None)];
+        let all = warning(&found);
+        assert!(all.contains("(first:"), "{all}");
         assert!(all.lines().count() >= 4 && all.lines().all(|line| line.len() <= 80), "{all}");
         assert!(all.contains("\n  3 spans begun and never ended: give each timer"), "{all}");
     }

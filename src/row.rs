@@ -300,6 +300,31 @@ impl Default for Row {
     }
 }
 
+impl Row {
+    /// How many are made in one piece.
+    #[cfg(not(loom))]
+    const AT_ONCE: usize = 64;
+
+    /// So many rows, each written once: the first touch of new memory costs more than many spans. In pieces, since an
+    /// embedder's debug build calls several functions for each item of an iterator, and a log has tens of thousands.
+    #[cfg(not(loom))]
+    pub(crate) fn zeros(n: usize) -> Box<[Self]> {
+        let mut rows = Vec::with_capacity(n);
+        for _ in 0..n / Self::AT_ONCE {
+            let piece = [const { Self([const { AtomicU64::new(0) }; 8]) }; Self::AT_ONCE];
+            rows.append(&mut Vec::from(piece));
+        }
+        rows.resize_with(n, Self::default);
+        rows.into_boxed_slice()
+    }
+
+    /// A model checker's atomics are no constants.
+    #[cfg(loom)]
+    pub(crate) fn zeros(n: usize) -> Box<[Self]> {
+        (0..n).map(|_| Self::default()).collect()
+    }
+}
+
 /// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

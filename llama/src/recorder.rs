@@ -431,6 +431,7 @@ impl<'p> Recorder<'p> {
             basis: "absent: readings were taken in callbacks of llama.cpp, one for each node"
                 .to_owned(),
             measured: None,
+            preparations: Vec::new(),
         };
         profile.run = Some(Run {
             command: brickscope::secrets::without(

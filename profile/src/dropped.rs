@@ -126,7 +126,6 @@ impl Dropped {
 
     /// A line for each counter that isn't zero.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        let outside = "they count outside of passes";
         [
             ("spans that did not fit the log", self.spans, "the totals count them"),
             ("passes that did not fit the list", self.passes, "the totals count them"),
@@ -134,15 +133,35 @@ impl Dropped {
             ("deferred bricks that began after their settling time", self.late, ""),
             ("hand-offs between threads with one side lost", self.dependencies, ""),
             ("uses of names that did not fit the table", self.names, "they count as (other)"),
-            ("spans that began and never ended", self.unfinished, ""),
-            ("spans that ended on another thread", self.moved, outside),
-            ("bricks that ended in another pass", self.straddling, outside),
-            ("bricks that overlap others without nesting", self.overlapping, ""),
-            ("passes begun inside a pass", self.nested_passes, "they don't count as passes"),
+            (
+                "spans that began and never ended",
+                self.unfinished,
+                "give each timer to stop_brick before it is dropped",
+            ),
+            (
+                "spans that ended on another thread",
+                self.moved,
+                "they count outside of passes: call stop_brick on the thread of start_brick",
+            ),
+            (
+                "bricks that ended in another pass",
+                self.straddling,
+                "they count outside of passes: call stop_brick before end_pass",
+            ),
+            (
+                "bricks that overlap others without nesting",
+                self.overlapping,
+                "call stop_brick in the reverse order of start_brick",
+            ),
+            (
+                "passes begun inside a pass",
+                self.nested_passes,
+                "they don't count as passes: call end_pass before the next begin_pass",
+            ),
             (
                 "passes that never ended",
                 self.abandoned_passes,
-                "their bricks count outside of passes",
+                "their bricks count outside of passes: call end_pass, or discard_pass if one fails",
             ),
             ("passes that were still open", self.open_passes, "they are not in the tables"),
             ("passes that were disturbed", self.disturbed_passes, "they are still in the tables"),

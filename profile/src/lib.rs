@@ -118,8 +118,8 @@ pub use crate::ranks::{Collective, CollectiveKind, MatchedBy, OnRank, Rank, Rank
 pub use crate::request::{Ending, Part, PartKind, PassPart, Request};
 pub use crate::run::{
     Beside, Between, Calls, Engine, FunctionSamples, GraphLayers, GraphLayersBy, Imported,
-    ImportedTest, Model, Named, Observed, OtherThreads, Overhead, PhaseBeside, Profiled, Repeated,
-    Repetition, Run, StatedRate, WeightGroup,
+    ImportedTest, Model, Named, Observed, OtherThreads, Overhead, PhaseBeside, Preparation,
+    Profiled, Repeated, Repetition, Run, StatedRate, WeightGroup,
 };
 pub use crate::save::{time_rfc3339, write_atomically};
 pub use crate::share::{CpuWait, Share, ThreadShare};

@@ -379,6 +379,26 @@ pub struct Overhead {
     /// measured in this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<PairedRatio>,
+    /// When threads made the memory that they record into: each at its first call, or when it was prepared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preparations: Vec<Preparation>,
+}
+
+/// A time in which a thread made the memory that it records into: the profiler's own, whatever ran around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preparation {
+    /// When it began, in nanoseconds of the profile's clock.
+    pub start_ns: u64,
+    /// How long it took.
+    pub duration_ns: u64,
+}
+
+impl Preparation {
+    /// How much of it lies between two times.
+    fn within(&self, from_ns: u64, to_ns: u64) -> u64 {
+        let end = self.start_ns.saturating_add(self.duration_ns).min(to_ns);
+        end.saturating_sub(self.start_ns.max(from_ns))
+    }
 }
 
 impl Overhead {
@@ -386,6 +406,14 @@ impl Overhead {
     #[must_use]
     pub fn estimate_ns(&self) -> Option<f64> {
         Some(self.span_ns? * self.spans as f64)
+    }
+
+    /// What preparations took between two times, in nanoseconds. At most the time between them, though several threads may
+    /// have prepared at once.
+    #[must_use]
+    pub fn prepared_within_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
+        let all = self.preparations.iter().map(|of| of.within(from_ns, to_ns));
+        all.fold(0, u64::saturating_add).min(to_ns.saturating_sub(from_ns))
     }
 }
 

@@ -204,6 +204,11 @@ fn how_known(profile: &Profile) -> String {
     if let Some(span_ns) = profile.overhead.span_ns {
         facts.row("cost of a span", &time(span_ns, overhead("span_ns")));
     }
+    let preparations = profile.overhead.preparations.iter().enumerate();
+    if let Some((nth, longest)) = preparations.max_by_key(|(_, of)| of.duration_ns) {
+        let place = overhead(&format!("preparations/{nth}/duration_ns"));
+        facts.row("longest making of a thread’s log", &time(longest.duration_ns, place));
+    }
     // The spans of another program aren't recorded by this one.
     if profile.imported.is_none() {
         facts.row("spans recorded", &count(profile.overhead.spans, overhead("spans")));

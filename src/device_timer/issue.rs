@@ -1,13 +1,13 @@
 //! Issuing a pass: which events are marked on its streams.
 
 use brickscope_profile::name::NameIdx;
-use brickscope_profile::{BrickId, Grain, Phase, Route, SyncMode, TransferDirection, Work};
+use brickscope_profile::{Grain, Phase, Route, SyncMode, TransferDirection, Work};
 
 use super::{DeviceTimer, Running};
 use crate::device::{
     Device, DeviceError, DeviceMisuse, Event, Issued, NEXT_MARK, Needs, StreamId, What,
 };
-use crate::names::KernelId;
+use crate::names::{BrickKey, KernelId};
 
 /// # Issuing a pass
 impl DeviceTimer<'_> {
@@ -86,7 +86,8 @@ impl DeviceTimer<'_> {
     }
 
     /// Begins a brick on a stream. Call it before the brick's first kernel is launched. The brick before it ends with
-    /// the same mark. `work` is that of the whole brick.
+    /// the same mark. `work` is that of the whole brick. A [`named_brick`](crate::BrickProfiler::named_brick) is in its
+    /// category.
     ///
     /// Does nothing outside of a timed pass.
     ///
@@ -99,16 +100,18 @@ impl DeviceTimer<'_> {
         device: &mut impl Device,
         stream: StreamId,
         layer: Option<u16>,
-        brick: BrickId,
+        brick: impl Into<BrickKey>,
         work: Work,
     ) -> Result<(), DeviceError> {
         if self.pass.is_none() {
             return self.check();
         }
-        self.begin_brick(device, stream, layer, brick as NameIdx, work)
+        let name = self.profiler.brick_of(brick.into());
+        self.begin_brick(device, stream, layer, name, work)
     }
 
-    /// Like [`brick`](Self::brick), by name. A name that [`BrickId::from_str`] knows means that brick.
+    /// Like [`brick`](Self::brick), by name. A name that [`BrickId::from_str`](crate::BrickId::from_str) knows means that
+    /// brick; any other is in the category "Other", unless `named_brick` gave it one.
     ///
     /// # Errors
     ///

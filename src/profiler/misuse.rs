@@ -4,7 +4,8 @@ use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::BrickProfiler;
-use crate::misuse::{self, Misuse};
+use crate::misuse::{self, Misuse, MisusePlace};
+use crate::recorder::{Spot, Spots};
 use crate::sync::lock_unmodelled as lock;
 
 /// When somebody wants to know of misuse.
@@ -58,10 +59,75 @@ impl BrickProfiler {
     ///
     /// A profiler warns of each kind once: when a [`profile`](Self::profile) or a report is made of it, or when it is dropped;
     /// one in a `static` is never dropped, nor is any by `std::process::exit`. Of what may still end it warns only when it is
-    /// dropped, and of [spans on threads without a pass](Misuse::SpansWithoutPass) never, since they may be meant so. Builds
-    /// without debug assertions never warn, nor do profilers whose clock is a [`MockClock`](crate::MockClock).
+    /// dropped. Builds without debug assertions never warn, nor do profilers whose clock is a
+    /// [`MockClock`](crate::MockClock).
     pub fn warn_of_misuse(&self, warn: bool) {
         self.warns.store(warn, Relaxed);
+    }
+
+    /// [`misuse`](Self::misuse), each with where it was made first, as far as that is known: the brick, layer, pass and
+    /// thread, or the request. Of what had no room in the [log](Self::with_log_capacity) it isn't. Looks at all spans that
+    /// were kept.
+    ///
+    /// ```
+    /// use brickscope::{BrickId, BrickProfiler, Phase};
+    ///
+    /// let profiler = BrickProfiler::enabled();
+    /// # profiler.warn_of_misuse(false);
+    /// let pass = profiler.begin_pass(Phase::Decode);
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| profiler.stop_brick(profiler.start_brick(BrickId::UpProjection), 1));
+    /// });
+    /// profiler.end_pass(pass, 1, 0);
+    /// let places = profiler.misuse_places();
+    /// let [(misuse, Some(place))] = &places[..] else { panic!("one") };
+    /// assert_eq!((misuse.count(), place.brick.as_deref()), (1, Some("UpProjection")));
+    /// ```
+    #[must_use]
+    pub fn misuse_places(&self) -> Vec<(Misuse, Option<MisusePlace>)> {
+        self.placed(self.found(When::Asked))
+    }
+
+    fn placed(&self, found: Vec<Misuse>) -> Vec<(Misuse, Option<MisusePlace>)> {
+        if found.is_empty() {
+            return Vec::new();
+        }
+        let spots = self.recorder.spots();
+        let place = |misuse| self.place(&misuse, &spots).and_then(MisusePlace::known);
+        found.into_iter().map(|misuse| (misuse, place(misuse))).collect()
+    }
+
+    fn place(&self, misuse: &Misuse, spots: &Spots) -> Option<MisusePlace> {
+        let spot = match misuse {
+            Misuse::UnendedPasses(_) => &spots.abandoned_pass,
+            Misuse::NestedPasses(_) => &spots.nested_pass,
+            Misuse::UnendedSpans(_) => &spots.unended_span,
+            Misuse::SpansWithoutPass(_) => &spots.span_without_pass,
+            Misuse::CrossingBricks(_) => &spots.crossing_brick,
+            Misuse::MovedTimers(_) => &spots.moved_timer,
+            Misuse::StraddlingBricks(_) => &spots.straddling_brick,
+            Misuse::UnknownRequests(_) => {
+                let request = lock(&self.requests).first_unknown();
+                return Some(MisusePlace { request, ..MisusePlace::default() });
+            }
+            _ => return None,
+        };
+        spot.as_ref().map(|spot| self.named(spot))
+    }
+
+    fn named(&self, spot: &Spot) -> MisusePlace {
+        let name = spot.name.and_then(|name| {
+            self.read_names().list.get(usize::from(name)).map(|name| name.name.clone())
+        });
+        let tid = || spot.thread.tid.map(|tid| tid.to_string());
+        MisusePlace {
+            brick: name,
+            is_by_other_passes: spot.is_by_other_passes,
+            layer: spot.layer,
+            pass: spot.pass,
+            thread: spot.thread.name.clone().or_else(tid),
+            request: None,
+        }
     }
 
     fn found(&self, when: When) -> Vec<Misuse> {
@@ -72,12 +138,11 @@ impl BrickProfiler {
             When::Asked | When::Over => seen.unended_spans,
         };
         let open = |count| if when == When::GoesOn { 0 } else { count };
-        let perhaps_meant = |count| if when == When::Asked { count } else { 0 };
         let mut found = vec![
             Misuse::UnendedPasses(seen.abandoned_passes + open(seen.open_passes)),
             Misuse::NestedPasses(seen.nested_passes),
             Misuse::UnendedSpans(unended_spans),
-            Misuse::SpansWithoutPass(perhaps_meant(seen.spans_without_pass)),
+            Misuse::SpansWithoutPass(seen.spans_without_pass),
             Misuse::CrossingBricks(seen.crossing_bricks),
             Misuse::CrossingLayers(seen.crossing_layers),
             Misuse::StraddlingLayers(seen.straddling_layers),
@@ -107,7 +172,7 @@ impl BrickProfiler {
         found.retain(|misuse| misuse.bit() & !said != 0);
         if !found.is_empty() {
             // Who closed the stream doesn't want to hear it.
-            let _ = std::io::stderr().write_all(misuse::warning(&found).as_bytes());
+            let _ = std::io::stderr().write_all(misuse::warning(&self.placed(found)).as_bytes());
         }
     }
 }

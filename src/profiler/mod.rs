@@ -56,11 +56,12 @@ pub use self::graph::GraphRecorder;
 pub use self::requests::RequestRecorder;
 pub use self::shares::PassWorker;
 pub use self::tiles::TileRecorder;
-pub use self::timed::{TimedPass, TimedPassError, TimedSpan, TimedWork};
+pub use self::timed::{SpanAt, TimedPass, TimedPassError, TimedSpan, TimedWork};
 pub use self::timers::{
     BrickGuard, BrickIdTimer, BrickKernelsTimer, BrickTimer, HandOff, KernelTimer, LayerTimer,
     PassTimer, PassTimestamps, TileTimer, UnlabelledPass,
 };
+pub use self::watch::LoadMark;
 
 /// Times the bricks of an engine, from any number of threads.
 ///

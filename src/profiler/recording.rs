@@ -394,8 +394,10 @@ impl BrickProfiler {
         }
     }
 
-    /// Allocates the memory that this thread records into, so that its first span or tile doesn't wait for it. Does
-    /// nothing if profiling is off, or if the thread has recorded something already.
+    /// Allocates the memory that this thread records into, so that its first call doesn't wait for it: a few milliseconds,
+    /// which [`Overhead::preparations`](brickscope_profile::Overhead::preparations) has in either case. For pools of threads:
+    /// with tokio, `Builder::on_thread_start(move || profiler.prepare_thread())`. Does nothing if profiling is off, or if the
+    /// thread has recorded something already.
     pub fn prepare_thread(&self) {
         self.recorder.prepare_thread();
     }

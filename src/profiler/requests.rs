@@ -26,6 +26,8 @@ pub(super) struct Requests {
     dropped: u64,
     /// What was told of requests that are not known, or that had ended.
     unknown: u64,
+    /// The number that the first of it named.
+    first_unknown: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,11 @@ impl Requests {
         self.unknown
     }
 
+    /// The number that the first of it named.
+    pub(super) fn first_unknown(&self) -> Option<u32> {
+        self.first_unknown
+    }
+
     fn find(&mut self, number: u32) -> Option<&mut Told> {
         let at = self.told.binary_search_by_key(&number, |told| told.number).ok()?;
         Some(&mut self.told[at])
@@ -79,6 +86,8 @@ impl Requests {
     fn add_parts(&mut self, pass: u32, parts: &[Part]) {
         let is_unknown = |part: &&Part| part.request != Part::NOBODY && part.request >= self.next;
         self.unknown += parts.iter().filter(is_unknown).count() as u64;
+        let first = || parts.iter().find(is_unknown).map(|part| part.request);
+        self.first_unknown = self.first_unknown.or_else(first);
         if self.parts.len() + parts.len() <= MOST_PARTS {
             self.parts.extend(parts.iter().map(|&part| PassPart { pass, part }));
         } else {
@@ -101,6 +110,7 @@ impl Requests {
         self.told.iter_mut().for_each(|told| told.request.tokens_ns.clear());
         self.parts.clear();
         (self.tokens, self.dropped, self.unknown) = (0, 0, 0);
+        self.first_unknown = None;
     }
 }
 
@@ -254,7 +264,10 @@ impl RequestRecorder<'_> {
             Some(told) if told.is_cut || told.request.ending == Some(Ending::Cancelled) => {}
             // It ended before a reset, came while profiling was off, or had no room.
             None if request < next => {}
-            _ => all.unknown += 1,
+            _ => {
+                all.unknown += 1;
+                all.first_unknown.get_or_insert(request);
+            }
         }
         false
     }
@@ -286,7 +299,9 @@ impl BrickProfiler {
         timer
     }
 
-    /// Like [`record_pass`](Self::record_pass), of a pass that was for these requests.
+    /// Like [`record_pass`](Self::record_pass), of a pass that was for these requests. That a token waited for a CPU is known
+    /// of passes whose [`disturbance`](TimedPass::disturbance) is stated, by [`mark_load`](Self::mark_load) before them and
+    /// [`disturbance_since`](Self::disturbance_since) after them.
     ///
     /// # Errors
     ///

@@ -72,7 +72,7 @@ impl BrickProfiler {
             Err(absent) => profile.other_load_absent = Some(absent),
         }
         profile.dropped.unfinished += self.device().pending() as u64;
-        profile.overhead = self.overhead(profile.overhead.spans);
+        profile.overhead = self.overhead(std::mem::take(&mut profile.overhead));
         profile
     }
 
@@ -253,7 +253,7 @@ impl BrickProfiler {
         let reason = "nobody looked: this is a picture of a run that goes on".to_owned();
         profile.other_load_absent = Some(Absent { reason });
         profile.dropped.unfinished += self.device().pending() as u64;
-        profile.overhead = self.overhead(profile.overhead.spans);
+        profile.overhead = self.overhead(std::mem::take(&mut profile.overhead));
         // Only spans refer to them, and there are none.
         profile.names = Vec::new();
         profile
@@ -278,12 +278,13 @@ impl BrickProfiler {
         (profile, names.refused > 0)
     }
 
-    fn overhead(&self, spans: u64) -> Overhead {
+    /// What recording cost, of which the spans and the preparations are known already.
+    fn overhead(&self, known: Overhead) -> Overhead {
         let clock = self.recorder.clock();
         if lock(&self.counters).were_read() {
             let basis = "absent: hardware counters were read at each brick, and what that takes was \
                          not measured";
-            return Overhead { span_ns: None, spans, basis: basis.to_owned(), measured: None };
+            return Overhead { basis: basis.to_owned(), ..known };
         }
         let span_ns = cost::of_a_span(clock);
         let basis = match span_ns {
@@ -296,6 +297,6 @@ impl BrickProfiler {
                 )
             }
         };
-        Overhead { span_ns, spans, basis, measured: None }
+        Overhead { span_ns, basis, ..known }
     }
 }

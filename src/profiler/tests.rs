@@ -40,6 +40,22 @@ fn debug_output_is_short_however_much_was_recorded() {
 }
 
 #[test]
+fn what_making_a_log_took_is_known_and_forgotten_by_a_reset() {
+    let profiler = BrickProfiler::enabled();
+    let before = profiler.clock().now();
+    profiler.prepare_thread();
+    let after = profiler.clock().now();
+    let made = profiler.profile().overhead.preparations;
+    let [of] = made[..] else { panic!("{made:?}") };
+    assert!(of.start_ns >= before && of.start_ns + of.duration_ns <= after, "{made:?}");
+    profiler.stop_brick(profiler.start_brick(BrickId::RmsNorm), 1);
+    assert_eq!(profiler.profile().overhead.preparations, made);
+    profiler.reset();
+    profiler.stop_brick(profiler.start_brick(BrickId::RmsNorm), 1);
+    assert_eq!(profiler.profile().overhead.preparations, []);
+}
+
+#[test]
 fn a_brick_of_several_kernels_that_is_stopped_as_one_of_a_single_kernel_loses_none() {
     let (profiler, hand) = on();
     let [gemv, add] = ["gemv", "add"].map(|name| profiler.kernel(name, None));

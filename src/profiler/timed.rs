@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use brickscope_profile::{Disturbance, Phase, Work};
+use brickscope_profile::{BrickId, Disturbance, Phase, Work};
 
 use super::BrickProfiler;
 use crate::names::{BrickKey, KernelId};
@@ -24,7 +24,7 @@ pub struct TimedPass {
     pub tokens: u64,
     /// How many tokens were in the KV cache before it.
     pub position: u64,
-    /// What others did to it, if that was looked for.
+    /// What others did to it: [`BrickProfiler::disturbance_since`] says. Without it, nobody knows who took the CPU.
     pub disturbance: Option<Disturbance>,
 }
 
@@ -55,18 +55,49 @@ pub enum TimedWork {
     Layer(u16),
 }
 
+/// A span of a [`TimedPass`], as a [`TimedPassError`] names it: `span 1 (LmHead, from 3 to 4 ns)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanAt {
+    /// Its index in the list.
+    pub index: usize,
+    /// What it timed.
+    pub what: TimedWork,
+    /// When it began.
+    pub start_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
+}
+
+impl fmt::Display for SpanAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { index, what, start_ns, end_ns } = *self;
+        write!(f, "span {index} (")?;
+        match what {
+            TimedWork::Brick(brick) => match BrickId::ALL.get(usize::from(brick.name)) {
+                Some(known) => f.write_str(known.name())?,
+                None => f.write_str("a named brick")?,
+            },
+            TimedWork::Kernel(_) => f.write_str("a kernel")?,
+            TimedWork::Layer(index) => write!(f, "layer {index}")?,
+        }
+        write!(f, ", from {start_ns} to {end_ns} ns)")
+    }
+}
+
 /// Why [`BrickProfiler::record_pass`] recorded nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TimedPassError {
     /// The pass ends before it begins.
     PassBackwards,
-    /// The span of this index ends before it begins.
-    Backwards(usize),
-    /// The span of this index isn't within the pass, or begins before the one that is listed before it.
-    Outside(usize),
-    /// The span of this index ends after a span that it began in.
-    Crossing(usize),
+    /// The span ends before it begins.
+    Backwards(SpanAt),
+    /// The span isn't within the pass, which has this begin and end.
+    Outside(SpanAt, [u64; 2]),
+    /// The span begins before the one that is listed before it, which begins then.
+    Unordered(SpanAt, u64),
+    /// The span ends after a span that it began in.
+    Crossing(SpanAt),
     /// Another pass is open on this thread.
     Nested,
     /// The pass ends later than now: its times are no readings of the profiler's [clock](BrickProfiler::clock).
@@ -77,12 +108,15 @@ impl fmt::Display for TimedPassError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PassBackwards => write!(f, "the pass ends before it begins"),
-            Self::Backwards(index) => write!(f, "span {index} ends before it begins"),
-            Self::Outside(index) => write!(
+            Self::Backwards(span) => write!(f, "{span} ends before it begins"),
+            Self::Outside(span, [start, end]) => {
+                write!(f, "{span} isn't within the pass, which is from {start} to {end} ns")
+            }
+            Self::Unordered(span, before) => write!(
                 f,
-                "span {index} isn't within the pass, or begins before the span that is listed before it"
+                "{span} begins before the span that is listed before it, which begins at {before} ns"
             ),
-            Self::Crossing(index) => write!(f, "span {index} ends after a span that it began in"),
+            Self::Crossing(span) => write!(f, "{span} ends after a span that it began in"),
             Self::Nested => write!(f, "another pass is open on this thread"),
             Self::Future => write!(
                 f,
@@ -149,7 +183,7 @@ impl BrickProfiler {
         pass: &TimedPass,
         spans: &[TimedSpan],
     ) -> Result<Option<u32>, TimedPassError> {
-        let spans: Vec<Timed> = spans.iter().map(|span| self.timed(span)).collect();
+        let timed: Vec<Timed> = spans.iter().map(|span| self.timed(span)).collect();
         let end = TimedEnd {
             phase: pass.phase,
             tokens: pass.tokens,
@@ -158,11 +192,21 @@ impl BrickProfiler {
             end: pass.end_ns,
             disturbance: pass.disturbance,
         };
-        self.recorder.add_pass(&end, &spans).map_err(|unfit| match unfit {
+        let at = |index: usize| {
+            let TimedSpan { what, start_ns, end_ns, .. } = spans[index];
+            SpanAt { index, what, start_ns, end_ns }
+        };
+        self.recorder.add_pass(&end, &timed).map_err(|unfit| match unfit {
             Unfit::Backwards(None) => TimedPassError::PassBackwards,
-            Unfit::Backwards(Some(index)) => TimedPassError::Backwards(index),
-            Unfit::Outside(index) => TimedPassError::Outside(index),
-            Unfit::Crossing(index) => TimedPassError::Crossing(index),
+            Unfit::Backwards(Some(index)) => TimedPassError::Backwards(at(index)),
+            Unfit::Outside(index) => {
+                TimedPassError::Outside(at(index), [pass.start_ns, pass.end_ns])
+            }
+            Unfit::Unordered(index) => {
+                let before = index.checked_sub(1).map_or(pass.start_ns, |at| spans[at].start_ns);
+                TimedPassError::Unordered(at(index), before)
+            }
+            Unfit::Crossing(index) => TimedPassError::Crossing(at(index)),
             Unfit::Nested => TimedPassError::Nested,
             Unfit::Future => TimedPassError::Future,
         })

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use brickscope_profile::{Absent, OtherLoad};
+use brickscope_profile::{Absent, Disturbance, OtherLoad};
 
 use super::BrickProfiler;
 use crate::machine::{Counters, LoadMeter, LoadReading, LoadWatch};
@@ -28,6 +28,37 @@ impl BrickProfiler {
         if watch && self.is_enabled() && !self.recorder.clock().is_mock() {
             self.watch.start();
         }
+    }
+
+    /// Reads what others have done to this process, at the begin of a pass that is [recorded](Self::record_pass) once it is
+    /// over: see [`disturbance_since`](Self::disturbance_since).
+    pub fn mark_load(&self) -> LoadMark {
+        LoadMark(self.is_enabled().then(|| self.watch.mark()).flatten())
+    }
+
+    /// What others did to this process since a mark, for [`TimedPass::disturbance`](crate::TimedPass::disturbance): without it
+    /// nobody knows whether a pass or a token waited for a CPU. `None` if that isn't [watched](Self::watch_load).
+    ///
+    /// Both look at all threads of the process, some 25 µs each: before the pass's first reading of the clock, and after its
+    /// last. Of passes of microseconds, take a mark for several. A thread whose passes have a disturbance is to state it of
+    /// each of them: one that has none counts to the next that has.
+    ///
+    /// ```
+    /// use brickscope::{BrickProfiler, Phase, TimedPass};
+    ///
+    /// let profiler = BrickProfiler::enabled();
+    /// let load = profiler.mark_load();
+    /// let start_ns = profiler.clock().now();
+    /// // … the pass …
+    /// let end_ns = profiler.clock().now();
+    /// let disturbance = profiler.disturbance_since(load);
+    /// let (phase, tokens, position) = (Phase::Decode, 1, 0);
+    /// let pass = TimedPass { phase, start_ns, end_ns, tokens, position, disturbance };
+    /// profiler.record_pass(&pass, &[]).expect("it fits");
+    /// ```
+    #[must_use]
+    pub fn disturbance_since(&self, mark: LoadMark) -> Option<Disturbance> {
+        self.watch.since(mark.0?)
     }
 
     /// Reads hardware counters at the begin and the end of each brick: cycles, instructions, last-level cache
@@ -70,6 +101,11 @@ impl BrickProfiler {
         *lock(&self.backend) = Some(backend.to_string());
     }
 }
+
+/// What others had done to this process: for [`BrickProfiler::disturbance_since`].
+#[derive(Debug, Clone, Copy)]
+#[must_use = "it says nothing without `disturbance_since`"]
+pub struct LoadMark(Option<LoadReading>);
 
 /// What other processes do to this one.
 #[derive(Debug, Default)]
@@ -114,6 +150,19 @@ impl Watch {
                 Looked::Anew
             }
         })
+    }
+
+    /// Before a pass that is recorded once it is over.
+    fn mark(&self) -> Option<LoadReading> {
+        if self.is_off.load(Relaxed) {
+            return None;
+        }
+        lock(&self.meter).as_mut().map(LoadMeter::read_anew)
+    }
+
+    /// After it.
+    fn since(&self, mut before: LoadReading) -> Option<Disturbance> {
+        lock(&self.meter).as_mut().map(|meter| meter.read_since(&mut before))
     }
 
     /// After a pass, when a look is due.
@@ -191,6 +240,7 @@ mod tests {
     use brickscope_profile::{Disturber, Pass, Phase};
 
     use super::*;
+    use crate::TimedPass;
     use crate::clock::MockClock;
 
     /// The folder `/proc` of a process with two threads, as the scheduler would fill it.
@@ -315,6 +365,36 @@ mod tests {
             assert!(precision >= 0.95 && recall >= 0.95, "{name}: {precision} {recall}");
             assert!(unknown <= 0.01 * planted.len() as f64, "{name}: {unknown} unknown");
         }
+    }
+
+    #[test]
+    fn a_pass_that_is_recorded_once_it_is_over_says_who_took_the_cpu() {
+        let mut scheduler = Scheduler::new();
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        let (at, clock) = (hand.clone(), hand.clock());
+        let now_ns = move || {
+            at.advance(10_000);
+            clock.now()
+        };
+        let meter = LoadMeter::open_below(Path::new(scheduler.proc.path()), now_ns);
+        *lock(&profiler.watch.meter) = Some(meter);
+        profiler.enable();
+        let load = profiler.mark_load();
+        let start_ns = profiler.clock().now();
+        hand.advance(2 * WALL_NS);
+        scheduler.wait_ns[1] += WALL_NS;
+        scheduler.run_ns[0] += 2 * WALL_NS;
+        scheduler.write();
+        let end_ns = profiler.clock().now();
+        let disturbance = profiler.disturbance_since(load);
+        assert_eq!(disturbance.and_then(|of| of.longest_wait_ns), Some(WALL_NS));
+        let (phase, tokens, position) = (Phase::Decode, 1, 0);
+        let pass = TimedPass { phase, start_ns, end_ns, tokens, position, disturbance };
+        profiler.record_pass(&pass, &[]).expect("it fits");
+        assert!(profiler.profile().passes[0].is_disturbed());
+        profiler.watch_load(false);
+        assert_eq!(profiler.disturbance_since(profiler.mark_load()), None);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) struct Drained {
     /// Spans that the trace had no room for.
     dropped: u64,
     fold: Fold,
+    /// When the making of the log began and ended, if that was since the last reset.
+    pub(super) prepared: Option<[u64; 2]>,
     /// What labels timestamps, by its number.
     pub(super) templates: Vec<PassTemplate>,
     /// The thread that owns the log.
@@ -91,6 +93,7 @@ impl Drained {
         self.fold = Fold::default();
         self.dropped = 0;
         self.former = Vec::new();
+        self.prepared = None;
     }
 
     /// What the owner of the log left so far.
@@ -327,6 +330,11 @@ impl Collected<'_> {
     /// Spans that the trace had no room for.
     pub(crate) fn dropped(&self) -> u64 {
         self.drained.dropped
+    }
+
+    /// When its making began and ended.
+    pub(crate) fn prepared(&self) -> Option<[u64; 2]> {
+        self.drained.prepared
     }
 
     /// Spans that were begun.

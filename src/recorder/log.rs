@@ -200,8 +200,7 @@ impl ThreadLog {
             straddling_layers: zero(),
             left_open: zero(),
             unsettled: zero(),
-            // Written one by one: the first touch of new memory costs more than many spans.
-            rows: (0..kept.saturating_add(TAIL)).map(|_| Row::default()).collect(),
+            rows: Row::zeros(kept.saturating_add(TAIL)),
             kept,
             look_due: zero(),
             pause_due: zero(),
@@ -246,6 +245,11 @@ impl ThreadLog {
         self.home.store(u64::from(serial) << 32, Relaxed);
         self.generation.store(generation, Relaxed);
         self.key.store(thread.key_of(generation), Relaxed);
+    }
+
+    /// Notes when its making began and ended, for the thread that made and [adopted](Self::adopt) it.
+    pub(super) fn note_preparation(&self, start: u64, end: u64) {
+        lock(&self.drained).prepared = Some([start, end]);
     }
 
     /// The serial that the next log will have, or one after it.

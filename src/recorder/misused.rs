@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
+use brickscope_profile::BrickId;
+
 use super::{Recorder, thread};
 use crate::fold::Slot;
 use crate::row::NameIdx;
@@ -66,7 +68,10 @@ impl Recorder {
             if let Some(first_pass) = first_pass {
                 let this = (!in_pass, log.last_end());
                 let apart = fold.spans_without_pass(this, first_pass);
-                let of_passes = |name: NameIdx| has_idle_workers || in_passes.contains(&name);
+                // The well-known bricks are parts of passes. Of other names, only who gave them knows.
+                let is_known = |name: NameIdx| usize::from(name) < BrickId::COUNT;
+                let of_passes =
+                    |name: NameIdx| has_idle_workers || is_known(name) || in_passes.contains(&name);
                 sum.spans_without_pass += apart.min(fold.spans_outside(of_passes));
             }
             begun += log.begun();

@@ -16,7 +16,7 @@
 //! | [`timed`] | passes that were timed elsewhere |
 //! | [`counting`] | hardware counters around bricks |
 //! | [`marking`] | ranges that another tool shows |
-//! | [`whose`], [`misused`] | spans and passes of another recorder; what was called otherwise than it is meant |
+//! | [`whose`], [`misused`], [`spots`] | spans and passes of another recorder; what was called amiss, and where |
 //! | [`drain`] | from rows to sums and to records |
 //! | [`thread`], [`stays`] | numbers for threads; what can't leave its thread |
 //!
@@ -50,6 +50,7 @@ mod loom_tests;
 mod marking;
 mod misused;
 mod passes;
+mod spots;
 mod stays;
 mod thread;
 mod timed;
@@ -65,6 +66,7 @@ use self::log::ThreadLog;
 pub(crate) use self::log::{Open, Owner};
 pub(crate) use self::marking::{MarkRanges, Range};
 pub(crate) use self::passes::{Looked, OpenPass, Standing};
+pub(crate) use self::spots::{Spot, Spots};
 use self::thread::Thread;
 pub(crate) use self::timed::{Timed, TimedEnd, Unfit};
 pub(crate) use self::timestamps::{Timestamps, Unlabelled};
@@ -305,9 +307,17 @@ impl Recorder {
                 return Some(log);
             }
             thread::not_within_itself(|| {
-                let log = slot.get_or_init(|| Arc::new(ThreadLog::new(self.capacity)));
+                let mut made_since = None;
+                let log = slot.get_or_init(|| {
+                    // A clock that is turned by hand stands still meanwhile.
+                    made_since = (!self.clock.is_mock()).then(|| self.clock.now());
+                    Arc::new(ThreadLog::new(self.capacity))
+                });
                 self.retire(log, generation);
                 log.adopt(thread, generation, self.sums_layers.load(Relaxed));
+                if let Some(start) = made_since {
+                    log.note_preparation(start, self.clock.now());
+                }
                 log
             })
         });

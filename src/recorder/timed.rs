@@ -38,8 +38,10 @@ pub(crate) struct TimedEnd {
 pub(crate) enum Unfit {
     /// It ends before it begins.
     Backwards(Option<usize>),
-    /// It isn't within the pass, or begins before the span that is listed before it.
+    /// It isn't within the pass.
     Outside(usize),
+    /// It begins before the span that is listed before it.
+    Unordered(usize),
     /// It ends after a span that it began in.
     Crossing(usize),
     /// Another pass is open on this thread.
@@ -104,8 +106,11 @@ fn check(pass: &TimedEnd, spans: &[Timed]) -> Result<(), Unfit> {
         if span.end < span.start {
             return Err(Unfit::Backwards(Some(index)));
         }
-        if span.start < last_start || span.end > pass.end {
+        if span.start < pass.start || span.end > pass.end {
             return Err(Unfit::Outside(index));
+        }
+        if span.start < last_start {
+            return Err(Unfit::Unordered(index));
         }
         last_start = span.start;
         while open.last().is_some_and(|&end| end <= span.start) {

@@ -3,7 +3,8 @@
 use brickscope_analysis::requests::{Cause, Causes, Piece, Requests, Slow, Until};
 use brickscope_analysis::view;
 use brickscope_profile::{
-    ClockInfo, Disturbance, Ending, Part, PartKind, Pass, PassPart, Phase, Profile, Request,
+    ClockInfo, Disturbance, Ending, Part, PartKind, Pass, PassPart, Phase, Preparation, Profile,
+    Request,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -218,6 +219,8 @@ enum Planted {
     Held,
     /// Time without a pass.
     Between,
+    /// The same, in which a thread makes its log.
+    Prepares,
     /// A pass of which nobody says for whom it is.
     Nobodys,
 }
@@ -235,6 +238,7 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
         (Planted::Reads, Cause::Disk),
         (Planted::Held, Cause::Sending),
         (Planted::Between, Cause::Between),
+        (Planted::Prepares, Cause::Profiler),
         (Planted::Nobodys, Cause::Unattributed),
     ];
     let mut profile = Profile::empty(ClockInfo::default());
@@ -242,7 +246,7 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
     profile.requests.push(request("other", 0, Some(0), Vec::new()));
     let (mut now, mut serial) = (0, 0);
     let mut causes = Vec::new();
-    for nth in 0..300_u64 {
+    for nth in 0..330_u64 {
         let (what, cause) = match nth % 30 {
             17 => {
                 let (what, cause) = planted[nth as usize / 30];
@@ -291,21 +295,28 @@ fn each_slow_token_has_the_cause_that_was_planted_and_no_other_has_one() {
         if let Some(Planted::Held) = what {
             run(30 * MS, &[others], None);
         }
-        now += if let Some(Planted::Between) = what { 30 * MS } else { MS };
+        if let Some(Planted::Prepares) = what {
+            let of = Preparation { start_ns: now, duration_ns: 25 * MS };
+            profile.overhead.preparations.push(of);
+        }
+        now += match what {
+            Some(Planted::Between | Planted::Prepares) => 30 * MS,
+            _ => MS,
+        };
         profile.requests[0].tokens_ns.push(now);
         causes.extend(cause.map(|cause| (Until::Token(nth as u32), cause)));
     }
     assert_eq!(profile.check(), Ok(()));
     let found = Causes::of(&Requests::of(&profile), |until| matches!(until, Until::Token(_)));
     let found = found.expect("many tokens");
-    assert_eq!((found.of, found.median_ns), (299, 11 * MS));
+    assert_eq!((found.of, found.median_ns), (329, 11 * MS));
     let named: Vec<_> = found.slow.iter().map(|of| (of.interval.until, of.cause)).collect();
     assert_eq!(named, causes);
     assert!(found.slow.iter().all(|of| (29 * MS..=31 * MS).contains(&of.more_ns)), "{found:?}");
     assert_eq!(found.counts()[0], (Cause::Prompts, 2));
 
     let text = view::requests(&profile);
-    let said = "10 of 299 further tokens took at least 2 times the median, 11.0 ms.";
+    let said = "11 of 329 further tokens took at least 2 times the median, 11.0 ms.";
     assert!(unwrapped(&text).contains(said), "{text}");
     assert!(
         unwrapped(&text).contains("prompts of others 2 waiting for a CPU 2 tokens of others 1"),

@@ -1,5 +1,6 @@
 //! Passes that were timed elsewhere, and bricks of one's own.
 
+use brickscope::handles::SpanAt;
 use brickscope::{
     BrickCategory, BrickId, BrickKey, BrickProfiler, Disturbance, ExecutionNode, KernelId,
     MockClock, NameKind, Phase, Profile, TimedPass, TimedPassError, TimedSpan, TimedWork, Work,
@@ -155,13 +156,24 @@ fn brick(start_ns: u64, end_ns: u64) -> TimedSpan {
 #[test]
 fn spans_that_do_not_fit_are_named_and_nothing_is_recorded() {
     let (profiler, _) = profiler();
+    let at = |index, start_ns, end_ns| {
+        let what = TimedWork::Brick(BrickId::LmHead.into());
+        SpanAt { index, what, start_ns, end_ns }
+    };
+    let unordered = TimedPassError::Unordered(at(1, 3, 4), 4);
+    let said = "span 1 (LmHead, from 3 to 4 ns) begins before the span that is listed before it, \
+                which begins at 4 ns";
+    assert_eq!(unordered.to_string(), said);
+    let outside = TimedPassError::Outside(at(0, 4, 6), [5, 10]);
+    let said = "span 0 (LmHead, from 4 to 6 ns) isn't within the pass, which is from 5 to 10 ns";
+    assert_eq!(outside.to_string(), said);
     for (refused, pass, spans) in [
         (TimedPassError::PassBackwards, pass(10, 9), vec![]),
-        (TimedPassError::Backwards(1), pass(0, 10), vec![brick(0, 4), brick(6, 5)]),
-        (TimedPassError::Outside(0), pass(5, 10), vec![brick(4, 6)]),
-        (TimedPassError::Outside(0), pass(5, 10), vec![brick(6, 11)]),
-        (TimedPassError::Outside(1), pass(0, 10), vec![brick(4, 6), brick(3, 4)]),
-        (TimedPassError::Crossing(1), pass(0, 10), vec![brick(2, 6), brick(4, 7)]),
+        (TimedPassError::Backwards(at(1, 6, 5)), pass(0, 10), vec![brick(0, 4), brick(6, 5)]),
+        (outside, pass(5, 10), vec![brick(4, 6)]),
+        (TimedPassError::Outside(at(0, 6, 11), [5, 10]), pass(5, 10), vec![brick(6, 11)]),
+        (unordered, pass(0, 10), vec![brick(4, 6), brick(3, 4)]),
+        (TimedPassError::Crossing(at(1, 4, 7)), pass(0, 10), vec![brick(2, 6), brick(4, 7)]),
     ] {
         assert_eq!(profiler.record_pass(&pass, &spans), Err(refused), "{refused}");
     }

@@ -749,7 +749,7 @@ fn overhead(profile: &Profile) -> String {
         );
     }
     let wall: f64 = profile.phases.iter().map(|phase| phase.wall_ns as f64).sum();
-    match profile.overhead.estimate_ns() {
+    match profile.recording_ns() {
         Some(ns) if wall > 0.0 => format!("{} of the passes, by the estimate", fraction(ns / wall)),
         _ => format!("unknown: {}", printable_text(&profile.overhead.basis)),
     }

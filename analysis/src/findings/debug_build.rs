@@ -3,6 +3,9 @@
 use super::facts::Facts;
 use super::{Finding, FindingKind, Findings};
 
+/// The name of the rule.
+pub(crate) const RULE: &str = "debug-build";
+
 pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     // A client of a server times that one's work, and has no passes of its own.
     if facts.profile.phases.is_empty() && facts.profile.devices.is_empty() {
@@ -13,7 +16,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     if !overhead.basis.contains("(a debug build)") {
         return;
     }
-    let mut finding = Finding::new("debug-build", FindingKind::Doubt, None)
+    let mut finding = Finding::new(RULE, FindingKind::Doubt, None)
         .because(&overhead.basis, "/overhead/basis")
         .cannot_predict("how much faster a release build is, only a run of it tells");
     "this is a debug build: its times say little of a release build".clone_into(&mut finding.what);

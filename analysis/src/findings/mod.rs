@@ -24,7 +24,7 @@
 //! ```
 
 mod bare_copies;
-mod debug_build;
+pub(crate) mod debug_build;
 pub(crate) mod device;
 mod device_gaps;
 mod device_waits;

@@ -5,7 +5,7 @@ use brickscope_profile::Change;
 use super::disturbed::MUCH_LOAD;
 use super::facts::Facts;
 use super::{Finding, FindingKind, Findings, Gain};
-use crate::words::fraction;
+use crate::words::{fraction, time};
 
 /// Less is not worth a word.
 const LEAST: f64 = 0.01;
@@ -68,7 +68,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         return;
     }
     let wall: f64 = profile.phases.iter().map(|phase| phase.wall_ns as f64).sum();
-    match overhead.estimate_ns() {
+    match profile.recording_ns() {
         Some(ns) if wall > 0.0 && ns / wall > LEAST => {
             let part = ns / wall;
             let mut finding = new(part).because(
@@ -79,6 +79,15 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
                 ),
                 "/overhead",
             );
+            if profile.prepared_ns() > 0 {
+                finding = finding.because(
+                    format!(
+                        "threads took {} to make their logs at their first call; `prepare_thread` does it before",
+                        time(profile.prepared_ns() as f64)
+                    ),
+                    "/overhead/preparations",
+                );
+            }
             finding.what =
                 format!("recording takes {} of the time, by an estimate", fraction(part));
             // It is measured where caches are empty: in a pass a span costs more, by how much only turns tell.

@@ -32,10 +32,10 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         if of.typical.basis != Basis::Passes {
             continue;
         }
-        // What waited for a CPU or a disk is another rule's.
+        // What waited for a CPU or a disk is another rule's, and what waited for the profiler is its cost.
         let is_own = |stall: &&Stall| {
             let more = stall.ns.saturating_sub(stall.median_ns);
-            !stall.disturbance.is_some_and(|d| is_explained(&d, more))
+            !stall.is_of_profiler() && !stall.disturbance.is_some_and(|d| is_explained(&d, more))
         };
         let stalls: Vec<_> = of.typical.stalls.iter().filter(is_own).collect();
         let more: f64 =

@@ -47,6 +47,8 @@ pub enum Cause {
     Own,
     /// Between passes: the host scheduled, sampled, made text or sent it.
     Between,
+    /// Between passes, as a thread made the memory that the profiler records into.
+    Profiler,
     /// Nobody knows what ran.
     Unattributed,
 }
@@ -66,6 +68,7 @@ impl Cause {
             Self::Sending => "being sent",
             Self::Own => "its own passes",
             Self::Between => "the host, between passes",
+            Self::Profiler => "brickscope itself, at a first call",
             Self::Unattributed => "(unattributed)",
         }
     }
@@ -99,6 +102,7 @@ impl Cause {
             Self::Between => {
                 "look at grammars, samplers and logging of these requests: `--request ID` shows one"
             }
+            Self::Profiler => "call prepare_thread on each thread before it serves",
             Self::Own | Self::Unattributed => return None,
         })
     }
@@ -199,6 +203,7 @@ impl Causes {
                 0 => Cause::Receiving,
                 1 => Cause::Queue,
                 2 => requests.cause_in_passes(&interval, more_ns),
+                3 if requests.prepared_ns(&interval) > more_ns / 2 => Cause::Profiler,
                 3 => Cause::Between,
                 _ => Cause::Unattributed,
             };
@@ -251,6 +256,17 @@ impl Requests<'_> {
         let times =
             if is_wanted(Until::FirstToken) { &kept.first_token } else { &kept.between_tokens };
         times.histogram.percentile(0.5)
+    }
+
+    /// What of the time between passes of an interval threads took to make the memory that the profiler records into.
+    fn prepared_ns(&self, interval: &Interval) -> u64 {
+        let of = &self.profile.overhead;
+        let from = self.after_queue(interval);
+        let in_passes = self.overlapping(from, interval.to_ns).map(|pass| {
+            of.prepared_within_ns(pass.start_ns.max(from), pass.end_ns.min(interval.to_ns))
+        });
+        let in_passes = in_passes.fold(0, u64::saturating_add);
+        of.prepared_within_ns(from, interval.to_ns).saturating_sub(in_passes)
     }
 
     /// Why the passes of an interval took so much longer than is typical.

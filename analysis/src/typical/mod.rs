@@ -158,6 +158,14 @@ pub struct Stall {
     pub of_wall: f64,
     /// What the scheduler said of its pass; `None` if nobody looked.
     pub disturbance: Option<Disturbance>,
+    /// What the profiler itself took meanwhile, as threads made the memory that they record into. Of the time between bricks:
+    /// in its pass.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub prepared_ns: u64,
+}
+
+fn is_zero(ns: &u64) -> bool {
+    *ns == 0
 }
 
 /// What was recorded in one pass, brick by brick.
@@ -240,6 +248,26 @@ impl<'p> Passes<'p> {
         by_tokens.into_iter().filter_map(of).collect()
     }
 
+    /// Whether each pass has fewer spans of bricks than most with as many tokens, where timers were dropped: what the lost
+    /// bricks took lies between its others, and is no stall.
+    fn lack_bricks(&self, profile: &Profile) -> Vec<bool> {
+        if profile.dropped.unfinished == 0 {
+            return vec![false; self.all.len()];
+        }
+        let mut spans = vec![0_u64; self.all.len()];
+        self.spans.iter().for_each(|of| spans[of.pass] += 1);
+        let mut by_tokens: HashMap<u64, Vec<u64>> = HashMap::new();
+        for (pass, &spans) in self.all.iter().zip(&spans) {
+            by_tokens.entry(pass.tokens).or_default().push(spans);
+        }
+        let of = |(tokens, all): (u64, Vec<u64>)| Some((tokens, median_ns(all)?));
+        let typical: HashMap<u64, u64> = by_tokens.into_iter().filter_map(of).collect();
+        let lacks = |(pass, spans): (&&Pass, &u64)| {
+            typical.get(&pass.tokens).is_some_and(|typical| spans < typical)
+        };
+        self.all.iter().zip(&spans).map(lacks).collect()
+    }
+
     fn stalls(&self, profile: &Profile, phase: Phase) -> Vec<Stall> {
         let medians = self.medians();
         let walls = self.median_of(|pass| pass.wall_ns);
@@ -249,6 +277,9 @@ impl<'p> Passes<'p> {
             |tokens: u64| walls.get(&tokens).map_or(u64::MAX, |(_, wall)| wall / STALL_OF_PASS);
         let is_stall = |tokens: u64, ns: u64, median_ns: u64| {
             ns > median_ns.saturating_mul(STALL) && ns - median_ns > of_pass(tokens)
+        };
+        let prepared = |start: u64, ns: u64| {
+            profile.overhead.prepared_within_ns(start, start.saturating_add(ns))
         };
         let stall = |pass: &Pass, at: u64, ns: u64, median_ns: u64| Stall {
             brick: None,
@@ -260,6 +291,7 @@ impl<'p> Passes<'p> {
             median_ns,
             of_wall: ns as f64 / wall.max(1.0),
             disturbance: pass.disturbance,
+            prepared_ns: prepared(pass.start_ns, pass.wall_ns),
         };
         let mut stalls = Vec::new();
         for of in &self.spans {
@@ -268,14 +300,16 @@ impl<'p> Passes<'p> {
             let (span, pass) = (&profile.spans[of.index], self.all[of.pass]);
             if is_stall(tokens, span.exclusive_ns, median_ns) {
                 let name = profile.names.get(usize::from(name)).map(|name| name.name.clone());
+                let prepared_ns = prepared(span.start_ns, span.duration_ns);
                 let stall = stall(pass, span.start_ns, span.exclusive_ns, median_ns);
-                stalls.push(Stall { brick: name, layer: span.layer, ..stall });
+                stalls.push(Stall { brick: name, layer: span.layer, prepared_ns, ..stall });
             }
         }
         let between = self.median_of(|pass| pass.unattributed_ns);
-        for pass in &self.all {
+        for (pass, lacks_bricks) in self.all.iter().zip(self.lack_bricks(profile)) {
             let (n, median_ns) = between.get(&pass.tokens).copied().unwrap_or_default();
-            if n >= LEAST_SPANS && is_stall(pass.tokens, pass.unattributed_ns, median_ns) {
+            let is_known = n >= LEAST_SPANS && !lacks_bricks;
+            if is_known && is_stall(pass.tokens, pass.unattributed_ns, median_ns) {
                 stalls.push(stall(pass, pass.start_ns, pass.unattributed_ns, median_ns));
             }
         }
@@ -744,6 +778,12 @@ fn milliseconds(ns: u64) -> String {
 }
 
 impl Stall {
+    /// Whether it is the profiler's own: half of what it took longer, or more, a thread made the memory that it records into.
+    #[must_use]
+    pub fn is_of_profiler(&self) -> bool {
+        self.prepared_ns > 0 && self.prepared_ns >= self.ns.saturating_sub(self.median_ns) / 2
+    }
+
     /// One sentence: when, where, how much of the wall, and what the scheduler said.
     fn note(&self, phase: Phase) -> String {
         let brick = match &self.brick {
@@ -752,6 +792,11 @@ impl Stall {
         };
         let layer = self.layer.map_or(String::new(), |layer| format!(" of layer {layer}"));
         let scheduler = match self.disturbance {
+            _ if self.is_of_profiler() => format!(
+                "brickscope itself: a thread made its log for {} of it, which `prepare_thread` does \
+                 before",
+                milliseconds(self.prepared_ns)
+            ),
             None => "what the scheduler did then is not known".to_owned(),
             Some(of) => {
                 let share = if of.passes > 1 { " in it and its neighbours" } else { "" };

@@ -1,5 +1,5 @@
 use brickscope::{BrickId, BrickProfiler, MockClock};
-use brickscope_profile::{CeilingReading, Ceilings, Data, ReadingTime, Work};
+use brickscope_profile::{CeilingReading, Ceilings, Data, Preparation, ReadingTime, Work};
 use proptest::prelude::*;
 
 use super::*;
@@ -111,6 +111,57 @@ fn one_stall_decides_nothing_and_has_a_line_of_its_own() {
     assert_eq!(super::shown(&shown), shown, "once is enough");
     let json = view::json(&profile);
     assert!(json.contains("\"typical\"") && json.contains("\"stalled\":1}"), "{json}");
+}
+
+#[test]
+fn a_stall_in_which_a_thread_made_its_log_is_the_profilers_own() {
+    let mut profile = run(64, |nth| if nth == 40 { 80_000_000 } else { 0 });
+    let start_ns = profile.passes[40].start_ns + 1_000;
+    profile.overhead.preparations = vec![Preparation { start_ns, duration_ns: 60_000_000 }];
+    let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+    let [stall] = &typical.stalls[..] else { panic!("{:?}", typical.stalls) };
+    assert_eq!((stall.prepared_ns, stall.is_of_profiler()), (60_000_000, true));
+    let note = stall.note(Phase::Decode);
+    assert!(note.contains("brickscope itself: a thread made its log for 60.000 ms"), "{note}");
+    assert_eq!(profile.prepared_ns(), 60_000_000);
+    // Before the first pass it delays none.
+    profile.overhead.preparations[0].start_ns = 0;
+    profile.overhead.preparations[0].duration_ns = profile.passes[0].start_ns;
+    assert_eq!(profile.prepared_ns(), 0);
+    let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+    assert!(!typical.stalls[0].is_of_profiler());
+}
+
+#[test]
+fn a_pass_that_lacks_a_brick_whose_timer_was_dropped_has_no_stall() {
+    let run = |lost: Option<usize>| {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        for nth in 0..40 {
+            let pass = profiler.begin_pass(Phase::Decode);
+            for brick in [BrickId::QkvProjection, BrickId::LmHead] {
+                let timer = profiler.start_brick(brick);
+                hand.advance(100_000);
+                if lost != Some(nth) || brick != BrickId::LmHead {
+                    profiler.stop_brick(timer, 1);
+                }
+            }
+            hand.advance(500);
+            profiler.end_pass(pass, 1, nth as u64);
+        }
+        profiler.profile()
+    };
+    let profile = run(Some(30));
+    assert_eq!(profile.dropped.unfinished, 1);
+    let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+    assert_eq!((typical.stalls.len(), typical.left_out.stalled), (0, 0));
+    // Without a dropped timer the same time is a stall.
+    let mut stalled = profile.clone();
+    stalled.dropped.unfinished = 0;
+    let typical = Typical::of(&stalled, Phase::Decode).expect("passes");
+    assert_eq!((typical.stalls.len(), typical.left_out.stalled), (1, 1));
+    assert_eq!(run(None).dropped.unfinished, 0);
 }
 
 #[test]

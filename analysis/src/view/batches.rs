@@ -66,7 +66,7 @@ pub fn batches(profile: &Profile) -> Vec<Batch> {
 /// The most batches of a phase that the first screen has, and that the report has.
 const MOST: [usize; 2] = [3, 12];
 
-/// `33 tokens at 310 tok/s × 16 · 64 tokens 402 tok/s × 16`. Of more than three, nothing: the report has them.
+/// `16 passes of 33 tokens at 310 tok/s · 16 passes of 64 tokens at 402 tok/s`. Of more than three, nothing: the report has them.
 pub(super) fn in_summary(profile: &Profile, phase: Phase) -> Option<String> {
     // One prompt of our own engine is several passes, of which only the last is shorter.
     let is_of_others = profile.run.as_ref().is_some_and(|run| run.engine.is_some());
@@ -79,7 +79,8 @@ pub(super) fn in_summary(profile: &Profile, phase: Phase) -> Option<String> {
     }
     let text = |batch: &Batch| {
         let rate = batch.tokens_per_second().map_or("no rate".to_owned(), digits);
-        format!("{} at {rate} tok/s × {}", count(batch.tokens, "token"), batch.passes)
+        let passes = typical::passes_text(batch.passes);
+        format!("{passes} of {} at {rate} tok/s", count(batch.tokens, "token"))
     };
     Some(all.iter().map(text).collect::<Vec<_>>().join(" · "))
 }
@@ -143,7 +144,10 @@ mod tests {
         let wall: u64 = all.iter().map(|of| of.wall_ns).sum();
         assert_eq!(Some(wall), profile.phase(Decode).map(|of| of.wall_ns));
         let summary = in_summary(&profile, Decode).expect("there are two");
-        assert_eq!(summary, "33 tokens at 16500 tok/s × 2 · 64 tokens at 32000 tok/s × 1");
+        assert_eq!(
+            summary,
+            "2 passes of 33 tokens at 16500 tok/s · 1 pass of 64 tokens at 32000 tok/s"
+        );
         let mut text = String::new();
         in_report(&profile, Decode, &mut text);
         assert!(

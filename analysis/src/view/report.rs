@@ -458,15 +458,19 @@ fn what_ran(profile: &Profile, text: &mut String) {
 fn how_known(profile: &Profile, text: &mut String) {
     let wall: u64 = profile.phases.iter().map(|phase| phase.wall_ns).fold(0, u64::saturating_add);
     let overhead = &profile.overhead;
-    let cost = match (overhead.span_ns, overhead.estimate_ns()) {
+    let cost = match (overhead.span_ns, profile.recording_ns()) {
         (Some(span_ns), Some(nanos)) if overhead.spans > 0 => {
             let share = if wall > 0 {
                 format!(", {:.2} % of wall", 100.0 * nanos / wall as f64)
             } else {
                 String::new()
             };
+            let prepared = match profile.prepared_ns() {
+                0 => String::new(),
+                ns => format!("; and {:.1} µs in which threads made their logs", ns as f64 / 1e3),
+            };
             format!(
-                "{:.1} µs{share}; {}: {span_ns:.0} ns × {}",
+                "{:.1} µs{share}; {}: {span_ns:.0} ns × {}{prepared}",
                 nanos / 1e3,
                 printable_text(&overhead.basis),
                 overhead.spans

@@ -8,7 +8,7 @@ use brickscope_profile::text::{
 use brickscope_profile::{Absent, Ceilings, Phase, Profile, ReadingTime};
 
 use crate::roofline::{
-    AT, MOST, NEAR, Note, Reach, Roofline, RooflineBrick, SWINGS, ShownBy, Standing,
+    AT, MEMORY, MOST, NEAR, Note, Reach, Roofline, RooflineBrick, SWINGS, ShownBy, Standing,
 };
 use crate::text::wrap;
 use crate::words::short;

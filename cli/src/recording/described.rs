@@ -101,6 +101,7 @@ impl Of<'_> {
             spans: profile.overhead.spans,
             basis: "absent: readings were taken in another process".to_owned(),
             measured: None,
+            preparations: Vec::new(),
         };
         profile.named = machine_name::named();
         profile.run = Some(Run {

@@ -272,6 +272,7 @@ impl At<'_> {
                 spans: 0,
                 basis: "absent: the file doesn't say what measuring cost".to_owned(),
                 measured: None,
+                preparations: Vec::new(),
             },
             ceilings_absent: absent("the file has no ceilings of the machine"),
             other_load_absent: absent("the file doesn't say what else used the machine"),

@@ -316,6 +316,6 @@ impl DeviceProfile {
             (None, Some(Absent { reason })) => format!("the cost of a mark is unknown: {reason}"),
             (None, None) => "the cost of a mark is unknown".to_owned(),
         };
-        Overhead { span_ns: None, spans, basis, measured: None }
+        Overhead { spans, basis, ..Overhead::default() }
     }
 }

@@ -291,6 +291,22 @@ impl Profile {
         self.phases.iter().find(|total| total.phase == phase)
     }
 
+    /// What recording took, in nanoseconds: the [estimate](Overhead::estimate_ns) of what spans cost, and what threads prepared
+    /// once the first pass had begun. Before it, no pass waited for that.
+    #[must_use]
+    pub fn recording_ns(&self) -> Option<f64> {
+        Some(self.overhead.estimate_ns()? + self.prepared_ns() as f64)
+    }
+
+    /// What threads [prepared](crate::Preparation) between the begin of the first pass and the end of the last one, in
+    /// nanoseconds.
+    #[must_use]
+    pub fn prepared_ns(&self) -> u64 {
+        let first = self.passes.iter().map(|pass| pass.start_ns).min();
+        let last = self.passes.iter().map(|pass| pass.start_ns.saturating_add(pass.wall_ns)).max();
+        first.zip(last).map_or(0, |(first, last)| self.overhead.prepared_within_ns(first, last))
+    }
+
     /// The bricks of a phase (`None`: outside of passes), the longest first.
     #[must_use]
     pub fn bricks(&self, phase: Option<Phase>) -> Vec<&Total> {

@@ -2,6 +2,7 @@
 
 mod foreign;
 mod nesting;
+mod places;
 mod threads;
 
 use std::process::Command;
@@ -206,12 +207,20 @@ fn prints_what_a_debug_build_warns_of() {
     of_two_kinds.end_pass(pass, 1, 2);
     drop(of_two_kinds.profile());
     std::mem::forget(of_two_kinds);
+    let apart = BrickProfiler::enabled();
+    let pass = apart.begin_pass(Phase::Decode);
+    std::thread::scope(|scope| {
+        scope.spawn(|| apart.stop_brick(apart.start_brick(BrickId::UpProjection), 1));
+    });
+    apart.end_pass(pass, 1, 0);
+    drop(apart.profile());
+    std::mem::forget(apart);
     // What may end yet, or be meant so, is none.
     let goes_on = BrickProfiler::enabled();
     let pass = goes_on.begin_pass(Phase::Decode);
     let timer = goes_on.start_brick(BrickId::LmHead);
     std::thread::scope(|scope| {
-        let beside = || goes_on.stop_brick(goes_on.start_brick(BrickId::Embedding), 1);
+        let beside = || goes_on.stop(goes_on.start("Tokenize"), 1);
         scope.spawn(beside);
     });
     drop(goes_on.profile());
@@ -229,9 +238,13 @@ fn a_debug_build_warns_once_for_each_profiler_unless_it_is_not_to() {
     let said = String::from_utf8_lossy(&run.stderr);
     let warned = said.matches("1 pass without an end: call end_pass").count();
     assert_eq!(warned, if cfg!(debug_assertions) { 2 } else { 0 }, "{said}");
-    let later = ["1 span begun and never ended", "1 pass begun inside of another"];
+    let later = [
+        "1 span begun and never ended",
+        "1 pass begun inside of another",
+        "1 span of bricks of passes, on threads that joined none",
+    ];
     let later: usize = later.iter().map(|what| said.matches(what).count()).sum();
-    assert_eq!(later, if cfg!(debug_assertions) { 2 } else { 0 }, "{said}");
+    assert_eq!(later, if cfg!(debug_assertions) { 3 } else { 0 }, "{said}");
     let warnings = said.matches("brickscope: all times add up").count();
     assert_eq!(warnings, warned + later, "{said}");
 }

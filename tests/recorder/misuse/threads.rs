@@ -19,8 +19,24 @@ fn spans_of_threads_without_a_pass_are_told_with_what_to_call() {
     profiler.end_pass(pass, 1, 0);
     assert_eq!(told(&profiler), [Misuse::SpansWithoutPass(40)]);
     let said = profiler.misuse()[0].to_string();
-    let expected = "40 spans of bricks that passes have, on threads without a pass: call join_pass";
+    let expected = "40 spans of bricks of passes, on threads that joined none: call join_pass";
     assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
+fn a_well_known_brick_is_a_part_of_a_pass_though_no_pass_has_it() {
+    let (profiler, hand) = profiler();
+    let pass = profiler.begin_pass(Phase::Decode);
+    brick(&profiler, &hand);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let timer = profiler.start_brick(BrickId::UpProjection);
+            hand.advance(3);
+            profiler.stop_brick(timer, 1);
+        });
+    });
+    profiler.end_pass(pass, 1, 0);
+    assert_eq!(told(&profiler), [Misuse::SpansWithoutPass(1)]);
 }
 
 #[test]

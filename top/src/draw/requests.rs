@@ -67,7 +67,9 @@ fn heading(now: &Now, late_ns: u64) -> String {
         text.push_str(&format!(" · the newest {} of {}", now.of, now.of + now.left_out));
     }
     if late_ns >= LATE_NS {
-        text.push_str(&format!(" · as of {} ago", time(late_ns as f64)));
+        // The engine looks at them for a hundredth of the time.
+        let ago = time(late_ns as f64);
+        text.push_str(&format!(" · as of {ago} ago: looks take long, so they are rare"));
     }
     text
 }

@@ -6,7 +6,8 @@ use brickscope_profile::Profile;
 use brickscope_profile::text::printable;
 
 use crate::requests::{
-    Cause, Caused, Causes, Costs, FEWEST, Interval, KINDS, Piece, Requests, Waits, WithoutPrompts,
+    Cause, Caused, Causes, Costs, FEWEST, Interval, KINDS, OwnBricks, Piece, Requests, Waits,
+    WithoutPrompts,
 };
 use crate::text::{cut, wrap};
 use crate::view::layout::wrapped;
@@ -42,6 +43,8 @@ pub fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
             && Costs::of(&without, &causes.slow).is_by_chance;
         slow.extend(its.into_iter().map(|of| (of, is_by_chance)));
     }
+    let by_own = slow.iter().any(|(of, _)| of.cause == Cause::Own);
+    let bricks = if by_own { OwnBricks::of(&requests) } else { None };
     let _ = writeln!(text, "\n{:>5}  {:>10}  {:>10}  of that", "token", "at", "took");
     for interval in requests.intervals(number) {
         let at = time(interval.to_ns.saturating_sub(of.arrived_ns) as f64);
@@ -53,6 +56,9 @@ pub fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
             said.extend(requests.waits(&interval).iter().flat_map(Waits::sentences));
             if of.cause == Cause::Prompts {
                 said.extend(without.cost(&interval).sentences(*is_by_chance));
+            }
+            if let Some(bricks) = bricks.as_ref().filter(|_| of.cause == Cause::Own) {
+                said.push(bricks.sentence(&interval));
             }
             lines.extend(said.iter().flat_map(|sentence| wrap(sentence, 48)));
         }

@@ -1,5 +1,6 @@
 //! The first screen: how fast the run was, what limits it, where its time goes, and what to do next.
 
+mod apart;
 mod bricks;
 mod limit;
 mod lines;
@@ -94,7 +95,9 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
                 }
             }
             if let Some(of_batches) = batches::in_summary(profile, phase) {
-                head.line(cut(&format!("{:9}{of_batches}", ""), columns));
+                for line in wrap(&of_batches, columns - 9) {
+                    head.line(format!("{:9}{line}", ""));
+                }
             }
         }
     }
@@ -211,7 +214,7 @@ fn ends(profile: &Profile, main: &Main) -> Vec<String> {
         }
     }
     let wall: u64 = profile.phases.iter().map(|phase| phase.wall_ns).fold(0, u64::saturating_add);
-    let cost = profile.overhead.estimate_ns().filter(|_| profile.overhead.spans > 0 && wall > 0);
+    let cost = profile.recording_ns().filter(|_| profile.overhead.spans > 0 && wall > 0);
     match (&profile.overhead.measured, cost) {
         (Some(measured), _) => {
             let part = 100.0 * measured.estimate;

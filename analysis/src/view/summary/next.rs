@@ -6,7 +6,7 @@ use brickscope_profile::text::{brief, printable, printable_text, screened_lines}
 use brickscope_profile::{DeviceProfile, NameKind, Phase, Profile, SyncMode};
 
 use super::bricks::Main;
-use crate::findings::{Finding, Findings, Gain, rank_last};
+use crate::findings::{Finding, Findings, Gain, debug_build, rank_last};
 use crate::passes::is_of_device;
 use crate::roofline::Reach;
 use crate::view::{by_the_file, imported, kernels, layers};
@@ -23,6 +23,18 @@ pub fn next_step(profile: &Profile) -> String {
 }
 
 pub(super) fn next(profile: &Profile, main: &Main, findings: &Findings) -> String {
+    let first = first_of(main, findings).filter(|first| first.rule == debug_build::RULE);
+    let Some(debug) = first.filter(|_| profile.not_finite.is_none() && !main.bricks.is_empty())
+    else {
+        return next_of(profile, main, findings);
+    };
+    // That a build is slow doesn't hide what is slow in it.
+    let rest = findings.found.iter().filter(|finding| finding.rule != debug.rule);
+    let rest = Findings { found: rest.cloned().collect(), ..findings.clone() };
+    format!("{}; then {}", debug.sentence(), next_of(profile, main, &rest))
+}
+
+fn next_of(profile: &Profile, main: &Main, findings: &Findings) -> String {
     if profile.not_finite.is_some() {
         return "find out where the values stop being numbers before trusting any time".to_owned();
     }
@@ -169,4 +181,31 @@ fn kernels_of(profile: &Profile) -> &'static str {
         totals.any(|total| total.kind == NameKind::Kernel)
     });
     if has_kernels { ": `brickscope show RUN --as kernels` lists its kernels" } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::{BrickId, BrickProfiler, MockClock};
+
+    use super::*;
+
+    #[test]
+    fn a_debug_build_does_not_hide_what_is_slow() {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        for position in 0..3 {
+            let pass = profiler.begin_pass(Phase::Decode);
+            let timer = profiler.start_brick(BrickId::LmHead);
+            hand.advance(1_000_000);
+            profiler.stop_brick(timer, 1);
+            profiler.end_pass(pass, 1, position);
+        }
+        let mut profile = profiler.profile();
+        let without = next_step(&profile);
+        profile.overhead.basis = "estimate (a debug build)".to_owned();
+        let said = next_step(&profile);
+        assert!(said.starts_with("build with optimisation"), "{said}");
+        assert!(said.ends_with(&format!("; then {without}")), "{said}");
+    }
 }

@@ -3,6 +3,7 @@
 use brickscope_profile::text::{printable, printable_text};
 use brickscope_profile::{Phase, Profile};
 
+use super::apart::beside_passes;
 use super::bricks::Main;
 use super::lines::{Piece, Tone};
 use crate::passes::did;
@@ -28,7 +29,13 @@ pub(super) fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
     if let Some(waited) = main.phase.and_then(|phase| waits::in_summary(profile, phase)) {
         notes.push(bad(waited));
     }
+    let apart = beside_passes(profile).into_iter();
+    notes.extend(apart.map(|text| Piece { text, tone: Tone::Plain }));
     let mut dropped = profile.dropped;
+    if let Some(missing) = missing_passes(profile) {
+        notes.insert(0, bad(missing));
+        (dropped.abandoned_passes, dropped.nested_passes) = (0, 0);
+    }
     if !main.is_told {
         let phases = Phase::SHOWN.into_iter();
         let lines: Vec<Piece> = phases.filter_map(|phase| disturbances(profile, phase)).collect();
@@ -86,6 +93,23 @@ pub(super) fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
     notes
 }
 
+/// Passes that an engine forgot to end: how many, of all, and what to call.
+fn missing_passes(profile: &Profile) -> Option<String> {
+    let [never_ended, nested] =
+        [profile.dropped.abandoned_passes, profile.dropped.nested_passes].map(u128::from);
+    if never_ended + nested == 0 || profile.imported.is_some() {
+        return None;
+    }
+    let ended: u128 = profile.phases.iter().map(|phase| u128::from(phase.passes)).sum();
+    let why = match (never_ended, nested) {
+        (n, 0) => format!("{n} never ended"),
+        (0, n) => format!("{n} began inside of another one"),
+        (n, inside) => format!("{n} never ended, {inside} began inside of another one"),
+    };
+    let missing = never_ended + nested;
+    Some(format!("{missing} of {} passes are missing, {why}: call end_pass", missing + ended))
+}
+
 /// How many passes count, and what became of the others.
 fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
     let total = profile.phase(phase)?;
@@ -104,7 +128,11 @@ fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
             && typical.unwatched == Some(0);
         // One pass says little, and a line is dear.
         return if is_known && all > 1 {
-            plain(format!("all {all} {phase} passes undisturbed"))
+            let which = match missing_passes(profile) {
+                Some(_) => format!("the {all} {phase} passes that ended were"),
+                None => format!("all {all} {phase} passes"),
+            };
+            plain(format!("{which} undisturbed"))
         } else {
             None
         };
@@ -145,4 +173,34 @@ fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
     }
     let share = fraction(out.wall_ns as f64 / (total.wall_ns as f64).max(1.0));
     plain(format!("{} of {all} {phase} passes left out ({share} of wall): {causes}", out.passes))
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::{BrickId, BrickProfiler, MockClock};
+
+    use super::*;
+    use crate::view::{self, Size};
+
+    #[test]
+    fn passes_that_were_never_ended_are_told_first() {
+        let hand = MockClock::default();
+        let profiler = BrickProfiler::with_clock(hand.clock());
+        profiler.enable();
+        for nth in 0..8 {
+            let pass = profiler.begin_pass(Phase::Decode);
+            let timer = profiler.start_brick(BrickId::LmHead);
+            hand.advance(1_000_000);
+            profiler.stop_brick(timer, 1);
+            if nth < 3 {
+                profiler.end_pass(pass, 1, nth);
+            }
+        }
+        let profile = profiler.profile();
+        let said = "5 of 8 passes are missing, 5 never ended: call end_pass";
+        assert_eq!(missing_passes(&profile).as_deref(), Some(said));
+        let screen = view::summary(&profile, Size::default(), None).to_string();
+        assert!(screen.lines().any(|line| line.trim() == said), "{screen}");
+        assert!(!screen.contains("all 3 decode passes"), "{screen}");
+    }
 }
