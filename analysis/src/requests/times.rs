@@ -122,7 +122,7 @@ mod tests {
         // The least of its bucket.
         (0..10_000).for_each(|_| all.add(1 << 30));
         let times = Times::of_all(NAMES[0], &all);
-        let longest_ns = Some(1 << 30);
+        let longest_ns = Some(1_u64 << 30);
         let told = [times.p50_ns, times.p95_ns, times.p99_ns, times.longest_ns];
         assert_eq!(told, [longest_ns; 4]);
     }
