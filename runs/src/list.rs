@@ -20,6 +20,7 @@ use brickscope_profile::save::{parse_rfc3339, time_rfc3339};
 use crate::files::{
     FLAMEGRAPH, PROFILE, RECEIPT, REPORT, SAMPLES, SUMMARY, TAG, is_part, number_of_process,
 };
+use crate::so_far::is_so_far;
 use crate::speed::Speed;
 use crate::summary::Summary;
 use crate::tag;
@@ -106,10 +107,11 @@ impl Row {
         self.imported_at.as_deref().unwrap_or(&self.created)
     }
 
-    /// Later runs have greater keys. Of those of one second, the later has a longer name, or a greater number in it.
-    fn key(&self) -> (&str, &str, usize, &OsString) {
+    /// Later runs have greater keys. Of those of one second, the later has a longer name, or a greater number in it; a run is
+    /// later than what there was of it while it went on.
+    fn key(&self) -> (&str, &str, bool, usize, &OsString) {
         let (whole, fraction) = parse_rfc3339(self.written()).unwrap_or_default();
-        (whole, fraction, self.name.len(), &self.name)
+        (whole, fraction, !is_so_far(&self.name), self.name.len(), &self.name)
     }
 }
 
@@ -418,6 +420,11 @@ mod tests {
         assert_eq!(names(&found), ["a", "b", "20-10", "20-2", "20"]);
         assert_eq!(found.unread, 0);
         assert_eq!(models(&found)[0], Some("model a"));
+        for name in ["a-so-far-10", "a-so-far-2", "a-so-far-away"] {
+            made(folder.path(), name, 3);
+        }
+        let found = list(folder.path(), Budget::NONE).expect("a folder");
+        assert_eq!(names(&found)[..4], ["a-so-far-away", "a", "a-so-far-10", "a-so-far-2"]);
     }
 
     /// An import that was made in this second, of a file of ten years before.

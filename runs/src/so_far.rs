@@ -10,6 +10,17 @@ use anyhow::{Context, Result};
 use crate::folder::{RunDir, new_folder};
 use crate::settings::home;
 
+/// What is between the name of a run and a number.
+const SO_FAR: &str = "-so-far-";
+
+/// Whether this is the name of a folder with what there was of a run that has one.
+pub(crate) fn is_so_far(name: &OsStr) -> bool {
+    let number = name.to_str().and_then(|name| name.rsplit_once(SO_FAR)).map(|(_, number)| number);
+    number.is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
 /// Writes a run to a new folder, and returns that. It lies beside the one that the run which goes on will be written to, and is
 /// named after it, with a number: `named` is that one, or `None` if it has no name yet. `created` is when it began.
 ///
@@ -47,7 +58,7 @@ fn put_beside(unfinished: &Path, path: &Path) -> io::Result<PathBuf> {
     let mut n = 1_u64;
     loop {
         let mut name = path.file_name().unwrap_or(OsStr::new("run")).to_owned();
-        name.push(format!("-so-far-{n}"));
+        name.push(format!("{SO_FAR}{n}"));
         let to = path.with_file_name(name);
         match fs::create_dir(&to) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => n += 1,

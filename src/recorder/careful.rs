@@ -108,8 +108,12 @@ impl Recorder {
         next: NameIdx,
         spans: u64,
     ) -> Open {
-        let Some((now, generation)) = self.end_reading(now) else { return Open::OFF };
-        let Some(log) = self.log_here(generation) else { return Open::OFF };
+        let of_generation = self.end_reading(now);
+        let here = of_generation.and_then(|(now, of)| Some((now, self.log_here(of)?)));
+        let Some((now, log)) = here else {
+            self.end_mark(open);
+            return Open::OFF;
+        };
         if !self.refuses(&open, log) {
             end(log, now);
         }
@@ -132,7 +136,10 @@ impl Recorder {
         work: Work,
         next: NameIdx,
     ) -> Open {
-        let Some((now, log)) = self.end_in_log(&open, now) else { return Open::OFF };
+        let Some((now, log)) = self.end_in_log(&open, now) else {
+            self.end_mark(open);
+            return Open::OFF;
+        };
         log.end_detail(SpanKind::Kernel, open, now, work);
         let next = Open { start: now, ..log.begin(next, 1) };
         self.end_mark(open);

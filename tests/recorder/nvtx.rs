@@ -48,7 +48,7 @@ fn a_tool_is_told_of_passes_layers_bricks_and_kernels() {
     let log = |name: &str| dir.path().join(name);
     let expected = "begin Decode\nbegin layer 3\nbegin RmsNorm\nend\nbegin QkvProjection\n\
                     begin gemv\nend\nbegin add\nend\nend\nend\nbegin mine\nend\nend\n\
-                    begin Prefill\nbegin LmHead\nend\nend\n";
+                    begin Prefill\nbegin LmHead\nend\nend\nbegin RmsNorm\nend\n";
     assert_eq!(told_by("nvtx::passes_under_a_tool", &library, &log("host")), expected);
     // The copy is issued beside a brick of another stream, whose range ends with the brick.
     let expected = "begin Decode\nbegin RmsNorm\nend\nbegin LmHead\nbegin H2D: a → b\nend\nend\n\
@@ -97,6 +97,11 @@ fn passes_under_a_tool() {
     for pass in &profile.passes {
         assert_eq!(pass.attributed_ns + pass.unattributed_ns, pass.wall_ns);
     }
+    // Profiling is turned off meanwhile: the range ends all the same.
+    let timer = profiler.start_brick(BrickId::RmsNorm);
+    profiler.disable();
+    let timer = profiler.lap(timer, 1, BrickId::LmHead);
+    profiler.stop_brick(timer, 1);
 }
 
 /// What a device is given is a range while it is issued.

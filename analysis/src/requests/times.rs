@@ -65,7 +65,9 @@ impl Times {
 
     /// Of times that were added up, each of which is known to within 0.8 %.
     fn of_all(what: &'static str, all: &AllTimes) -> Self {
-        let [p50_ns, p95_ns, p99_ns] = all.histogram.percentiles([0.5, 0.95, 0.99]);
+        // No time is longer than the longest, which is exact.
+        let percentiles = all.histogram.percentiles([0.5, 0.95, 0.99]);
+        let [p50_ns, p95_ns, p99_ns] = percentiles.map(|ns| Some(ns?.min(all.max_ns)));
         let longest_ns = (all.count > 0).then_some(all.max_ns);
         Self { what, of: all.count, p50_ns, p95_ns, p99_ns, longest_ns }
     }
@@ -108,4 +110,20 @@ pub fn times(profile: &Profile) -> [Times; 4] {
         Times::of(per_token, all().filter_map(Request::mean_token_ns)),
         Times::of(in_all, whole),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_percentile_of_times_that_were_added_up_is_longer_than_the_longest() {
+        let mut all = AllTimes::default();
+        // The least of its bucket.
+        (0..10_000).for_each(|_| all.add(1 << 30));
+        let times = Times::of_all(NAMES[0], &all);
+        let longest_ns = Some(1_u64 << 30);
+        let told = [times.p50_ns, times.p95_ns, times.p99_ns, times.longest_ns];
+        assert_eq!(told, [longest_ns; 4]);
+    }
 }

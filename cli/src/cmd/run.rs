@@ -205,19 +205,23 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     );
     let load = Load::start();
     let began = Began { command: &args.command, created: &created, clock, anchor: mark.anchor };
-    let asked = if args.keep.is_some() {
+    // Whatever is kept: else who asks for it would end this process, and the program with it.
+    let asked = interrupt::take_requests()?;
+    if args.keep.is_some() {
         records.follow(&began.clock, args.keep_mib, args.when);
-        interrupt::take_requests()?
-    } else {
-        None
-    };
-    if asked.is_some() && !args.quiet {
-        tell!("note: `kill -USR1 {}` writes a run of what is kept so far", process::id());
+        if asked.is_some() && !args.quiet {
+            tell!("note: `kill -USR1 {}` writes a run of what is kept so far", process::id());
+        }
     }
     let mut look = |records: &mut Records| {
         records.look();
-        if asked.as_ref().is_some_and(|asked| asked.swap(false, Ordering::AcqRel)) {
+        if !asked.as_ref().is_some_and(|asked| asked.swap(false, Ordering::AcqRel)) {
+            return;
+        }
+        if args.keep.is_some() {
             tell_so_far(records, &began, args.out.as_deref());
+        } else {
+            tell!("note: only with `--keep tail` can a run be written while the program runs");
         }
     };
     let status = watch(&args.command, library.as_ref(), &mut records, args, &mut look)?;

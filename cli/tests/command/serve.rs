@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use brickscope::{Ending, Part, PartKind, Profile, Request};
 use brickscope_analysis::requests::Requests;
 use brickscope_testing::command::brickscope;
+use brickscope_testing::patience::wait_until;
 
 use crate::run;
 
@@ -302,6 +303,49 @@ fn requests_that_have_no_room_are_summed_and_the_slowest_are_kept_with_their_pas
     let all = format!("requests  {all}: length {all}\ntimes and counts are of all {all}; ");
     assert!(text.starts_with(&all), "{text}");
     assert_eq!(text.matches("what follows").count(), 1, "{text}");
+}
+
+/// Also those after which no pass came yet, of which it isn't settled whose turn they had.
+#[test]
+fn what_is_kept_so_far_of_a_server_counts_each_request_once() {
+    const CLIENTS: u64 = 8;
+    const EACH: u64 = 2;
+    const TOKENS: u64 = 500;
+    let options = ["--keep", "tail", "--keep-mib", "1"];
+    let connections = CLIENTS.to_string();
+    let (command, run, _dir) = run::command_of(&options, "serves/server", &[&connections], &[]);
+    let server = Server::begin(command);
+    let id = server.child.id().to_string();
+    let streams: Vec<TcpStream> = (0..CLIENTS).map(|_| server.connect()).collect();
+    // What it says of its passes is read meanwhile.
+    let server = thread::spawn(move || server.end());
+    let clients = streams.into_iter().zip(0_u64..).map(|(mut stream, client)| {
+        thread::spawn(move || {
+            for nth in 0..EACH {
+                let body = post(&format!("cmpl-{client}-{nth} {} {TOKENS} 0 1", 20 + 31 * client));
+                ask(&mut stream, &[&body], STREAM_ENDS);
+            }
+            stream
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    let streams: Vec<TcpStream> =
+        clients.into_iter().map(|client| client.join().expect("it is answered")).collect();
+    let sent = Command::new("kill").args(["-USR1", &id]).status();
+    assert!(sent.expect("kill").success());
+    let so_far = run.with_file_name("run-so-far-1").join("profile.json");
+    wait_until("a run of what is kept so far", || so_far.exists());
+    drop(streams);
+    server.join().expect("it ends");
+
+    for file in [so_far, run.join("profile.json")] {
+        let profile = Profile::load(&file).expect("it was recorded");
+        assert_eq!(profile.check(), Ok(()), "{}", file.display());
+        let kept = profile.kept.as_ref().and_then(|of| of.requests.as_ref()).expect("not all fit");
+        let all = CLIENTS * EACH;
+        assert_eq!((kept.requests, &kept.endings[..]), (all, &[(Ending::Length, all)][..]));
+        assert_eq!(kept.between_tokens.count, all * (TOKENS - 1));
+    }
 }
 
 /// As Ollama does, which passes what it is asked on to children.

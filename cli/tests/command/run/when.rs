@@ -122,3 +122,31 @@ fn what_is_kept_so_far_is_a_run_while_the_program_goes_on() {
     names.sort();
     assert_eq!(names, ["run", "run-so-far-1", "run-so-far-2"]);
 }
+
+/// Who asks for it without `--keep` is told so, and ends nothing.
+#[test]
+fn without_keep_nothing_is_written_while_the_program_goes_on() {
+    let (mut command, run, dir) = command_of(&[], "good/loads", &["goes on"], &[("DECODES", "20")]);
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("it starts");
+    let mut line = [0; 10];
+    child.stdout.as_mut().expect("it is piped").read_exact(&mut line).expect("it computes");
+    assert_eq!(&line, b"generated\n");
+    let sent = Command::new("kill").args(["-USR1", &child.id().to_string()]).status();
+    assert!(sent.expect("kill").success());
+    let mut said: Vec<u8> = Vec::new();
+    let mut stderr = child.stderr.take().expect("it is piped");
+    let note = b"note: only with `--keep tail`";
+    while !said.windows(note.len()).any(|told| told == note) {
+        let mut byte = [0];
+        let read = stderr.read_exact(&mut byte);
+        assert!(read.is_ok(), "{}", String::from_utf8_lossy(&said));
+        said.extend(byte);
+    }
+    child.stdin.take().expect("it is piped").write_all(b"g").expect("it reads");
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).expect("it is text");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(3), "{rest}");
+    assert!(run.join("profile.json").is_file() && !dir.path().join("run-so-far-1").exists());
+}

@@ -419,6 +419,9 @@ impl Days {
         // Of passes that go on, or may yet be found not to count: what is judged is recorded, by profilers that both have.
         now.recorded.events.clear();
         now.not_judged.clear();
+        let at = |count: u64| self.clock.time_of_count(count).unwrap_or(count);
+        let is_whole = now.is_whole();
+        now.served.end_so_far(&mut now.recorded.asked, is_whole, &at);
         now.end()
     }
 

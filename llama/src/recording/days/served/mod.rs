@@ -142,8 +142,9 @@ impl Served {
 
     /// Adds a pass that ended.
     pub(super) fn add(&mut self, pass: &Pass, id: Id, times: [u64; 2]) {
-        // Of a program that is no server nothing is kept.
+        // Of a program that is no server nothing is kept. Who comes first may have waited for this one, too.
         if self.sums.0.requests == 0 {
+            self.passes.lost_ns = self.passes.lost_ns.max(times[1]);
             return;
         }
         if self.live.len() >= MOST_CONTEXTS && !self.live.contains_key(&id) {
@@ -164,7 +165,8 @@ impl Served {
         let is_full = self.coming.len() > MOST_OPEN;
         if self.since >= EVERY || is_last || is_full {
             self.since = 0;
-            self.end_all(asked, (is_whole, is_last), at);
+            let known_ns = if is_last { u64::MAX } else { self.passes.known_ns };
+            self.end_all(asked, (is_whole, is_last), known_ns, at);
         }
         let first = self.came.first().map_or(self.passes.known_ns, |came| came.arrived);
         self.live.values_mut().for_each(|live| live.forget(first));
@@ -177,13 +179,25 @@ impl Served {
         self.passes.forget(first, self.most);
     }
 
+    /// Settles all requests as far as they came, of a recording that goes on: what was sent since the last pass may be of one
+    /// that isn't known yet.
+    pub(super) fn end_so_far(
+        &mut self,
+        asked: &mut AllAsked,
+        is_whole: bool,
+        at: &impl Fn(u64) -> u64,
+    ) {
+        self.end_all(asked, (is_whole, true), self.passes.known_ns, at);
+    }
+
+    /// Settles the requests that are over and known, or all of them. All passes are known up to a time.
     fn end_all(
         &mut self,
         asked: &mut AllAsked,
-        (is_whole, is_last): (bool, bool),
+        (is_whole, are_all): (bool, bool),
+        known_ns: u64,
         at: &impl Fn(u64) -> u64,
     ) {
-        let known_ns = if is_last { u64::MAX } else { self.passes.known_ns };
         let mut ties: BTreeMap<u32, Vec<(Id, Tie)>> = BTreeMap::new();
         for (id, live) in &self.live {
             for tie in live.tie(&self.came, known_ns) {
@@ -208,7 +222,7 @@ impl Served {
                 || if ties.is_empty() { is_after(open_ns) } else { is_after(any_ns) };
             let is_over = came.ended.is_some() && self.passes.has_two_after(came.until);
             let is_settled = is_over && is_known;
-            if !(is_last || is_settled || too_many > 0) {
+            if !(are_all || is_settled || too_many > 0) {
                 continue;
             }
             too_many = too_many.saturating_sub(1);

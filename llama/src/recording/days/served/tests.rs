@@ -229,6 +229,50 @@ fn sums_are_of_all_and_the_slowest_are_there_with_all_that_ran_meanwhile() {
     assert!(known > 500 && unknown * 20 < known, "{known} known, {unknown} not");
 }
 
+/// While requests go on, each is counted once, and nothing is said of a pass that isn't read yet.
+#[test]
+fn what_is_known_so_far_counts_each_request_once_and_claims_no_pass_that_is_not_there() {
+    let mut server = Server::new(4, 60, true);
+    let mut served = Served::new(512 << 10);
+    server.run(&mut served, 2_000);
+    let known_ns = server.ran.last().expect("it ran").0[1];
+    // Its tokens are known before it is.
+    let late = server.pass();
+    served.look(&mut server.asked, false, &at);
+    let mut now = served.clone();
+    now.end_so_far(&mut server.asked.clone(), false, &at);
+    let KeptOnes { requests, passes, kept } = now.finish().expect("somebody asked");
+    assert!(kept.going_on() > 0);
+    assert_eq!(kept.requests, u64::from(server.number));
+    assert_eq!(kept.slowest + kept.sample_of + kept.too_long, kept.requests);
+    assert_eq!(kept.kept() + kept.beside.len() as u64, requests.len() as u64);
+    assert_eq!(kept.between_tokens, server.between);
+    assert!(passes.iter().all(|pass| pass.times[1] <= known_ns));
+    assert_eq!(kept.covered_ns(known_ns, u64::MAX), 0);
+
+    // The recording goes on.
+    served.add(&late, ID, [late.begin, late.end]);
+    served.settle(&mut server.asked, (false, false), &at);
+    server.run(&mut served, 2_000);
+    let kept = server.end(served).kept;
+    assert_eq!(kept.requests, u64::from(server.number));
+    assert_eq!(kept.slowest + kept.sample_of + kept.too_long, kept.requests);
+    assert_eq!((kept.between_tokens, kept.whole), (server.between, server.whole));
+}
+
+/// Who comes first may have come while a pass ran that nobody had asked for: that one isn't there.
+#[test]
+fn passes_before_the_first_request_was_seen_are_said_to_be_missing() {
+    let mut server = Server::new(1, 60, false);
+    let mut served = Served::new(512 << 10);
+    let own = Pass { begin: 500_000, end: 1_500_000, is_decode: true, ..Pass::default() };
+    served.add(&own, ID, [own.begin, own.end]);
+    server.run(&mut served, 200);
+    let kept = server.end(served).kept;
+    assert_eq!(kept.covered_ns(0, own.end), 0, "the first one came at 1 ms");
+    assert!(kept.covered_ns(own.end, u64::MAX) > 0);
+}
+
 /// One that never ends is in the sums, and takes no more than its part.
 #[test]
 fn a_request_that_never_ends_is_counted_and_not_kept() {
