@@ -59,6 +59,7 @@ mod family;
 mod figures;
 mod flags;
 mod flame;
+mod in_turns;
 mod interrupt;
 mod live;
 mod machine_name;

@@ -11,11 +11,10 @@ use brickscope::{InSet, Profile, SET_VARIABLE};
 use brickscope_analysis::compare::{Side, turns_at_random};
 use brickscope_analysis::view;
 
-use crate::cmd::versus;
 use crate::comparison::{compared, exit_code, print};
 use crate::flags::{ComparisonArgs, ComparisonFormat, MAX_PROCESSES};
 use crate::runs::{RunDir, load, named, sides};
-use crate::{family, interrupt, output, progress};
+use crate::{family, in_turns, interrupt, output, progress};
 
 /// Show what became slower or faster from A to B: tests, categories and bricks.
 ///
@@ -72,7 +71,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
         Some(processes) => (None, measure_in_turns(args, processes)?),
         None => {
             let [a, b] = [named(&args.a)?, named(&args.b)?];
-            if let Some(code) = versus::again([&a, &b], &args.how)? {
+            if let Some(code) = in_turns::again([&a, &b], &args.how)? {
                 return Ok(code);
             }
             let side_a = sides::load(&a, args.how.force).context("A")?;

@@ -8,17 +8,17 @@ use anyhow::{Context, Result, ensure};
 use brickscope::Profile;
 use brickscope::stats::SplitMix64;
 use brickscope_analysis::compare::{
-    Options, Process, Side, Turn, Versus, evened, look_after, until_next_look, versus,
+    Process, Side, Versus, evened, look_after, until_next_look, versus,
 };
 use brickscope_analysis::view::{self, Circumstances};
 use brickscope_runs::Turns as Kept;
-use clap::ValueEnum;
 
 use crate::comparison::exit_code;
-use crate::flags::{ComparisonArgs, ComparisonFormat, threshold};
+use crate::flags::threshold;
+use crate::in_turns::{Form, print, turns, two_sides};
 use crate::runs::again::{Line, make};
-use crate::runs::command::{apart, line, process, told};
-use crate::runs::{RunDir, load, profile_in};
+use crate::runs::command::{line, process, told};
+use crate::runs::RunDir;
 use crate::text::{count, printable_text};
 use crate::{interrupt, output, progress};
 
@@ -57,8 +57,8 @@ pub(crate) struct VersusArgs {
     pub(crate) out: Option<PathBuf>,
 
     /// The output format.
-    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = VersusForm::Text)]
-    format: VersusForm,
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = Form::Text)]
+    format: Form,
 
     /// The same as --format md.
     #[arg(long, conflicts_with_all = ["format", "json"])]
@@ -73,21 +73,11 @@ pub(crate) struct VersusArgs {
     json: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum VersusForm {
-    /// Tables for people.
-    Text,
-    /// A table to paste into an issue. Files are named without their folders.
-    Md,
-    /// Every figure.
-    Json,
-}
-
 impl VersusArgs {
-    fn format(&self) -> VersusForm {
+    fn format(&self) -> Form {
         match () {
-            () if self.json => VersusForm::Json,
-            () if self.markdown => VersusForm::Md,
+            () if self.json => Form::Json,
+            () if self.markdown => Form::Md,
             () => self.format,
         }
     }
@@ -98,7 +88,7 @@ const MOST_PAIRS: usize = 500;
 
 pub(crate) fn run(args: &VersusArgs) -> Result<ExitCode> {
     let format = args.format();
-    ensure!(!args.paths || format == VersusForm::Md, "--paths is about --format md");
+    ensure!(!args.paths || format == Form::Md, "--paths is about --format md");
     let lines = [
         // Without the command itself, which may have a secret in it.
         line(&args.a).context("A")?,
@@ -135,64 +125,6 @@ pub(crate) fn run(args: &VersusArgs) -> Result<ExitCode> {
     })
 }
 
-fn print(format: VersusForm, versus: &Versus, ran: Circumstances, paths: bool) -> Result<()> {
-    let commands = match format == VersusForm::Md && !paths {
-        true => apart(ran.commands.each_ref().map(String::as_str)),
-        false => ran.commands,
-    };
-    let ran = Circumstances { commands, ..ran };
-    output::print(match format {
-        VersusForm::Json => view::versus_json(versus, &ran),
-        VersusForm::Md => view::versus_markdown(versus, &ran),
-        VersusForm::Text => view::versus(versus, &ran),
-    })
-}
-
-/// Says of the runs that `versus` kept in these two folders what it said. `None` of other folders, and where something else is
-/// asked.
-pub(crate) fn again(folders: [&Path; 2], how: &ComparisonArgs) -> Result<Option<ExitCode>> {
-    let format = match how.format() {
-        ComparisonFormat::Text => VersusForm::Text,
-        ComparisonFormat::Md => VersusForm::Md,
-        ComparisonFormat::Json => VersusForm::Json,
-        ComparisonFormat::Bmf => return Ok(None),
-    };
-    if how.force || how.min_share.is_some() {
-        return Ok(None);
-    }
-    let Some([kept, _]) = Kept::of_both(folders) else { return Ok(None) };
-    let Kept { is_a, mut a_first, chosen, look, mut ran, .. } = kept;
-    if !is_a {
-        a_first.iter_mut().for_each(|a_first| *a_first = !*a_first);
-        ran.commands.reverse();
-        ran.engines.reverse();
-    }
-    let run_of = |side: usize, pair: usize| folders[side].join((pair + 1).to_string());
-    let is_there =
-        |pair: &usize| [0, 1].iter().all(|&side| profile_in(&run_of(side, *pair)).is_file());
-    if !chosen.iter().all(is_there) {
-        tell!(
-            "note: of the runs that `versus` compared some are gone: these are taken for two sets"
-        );
-        return Ok(None);
-    }
-    let mut sides = two_sides();
-    for &pair in &chosen {
-        for (side, of) in sides.iter_mut().enumerate() {
-            let name = format!("{}, run {}", of.name, pair + 1);
-            let mut process = process(&name, load(&run_of(side, pair))?)?;
-            process.turns = turns(pair, (side == 0) == a_first[pair]);
-            of.processes.push(process);
-        }
-    }
-    // Who names none asks for the one that was.
-    let is_usual = (how.threshold - Options::default().threshold).abs() < f64::EPSILON;
-    let threshold = if is_usual { kept.threshold } else { how.threshold };
-    let versus = versus(&sides[0], &sides[1], look, threshold)?;
-    print(format, &versus, ran, false)?;
-    Ok(Some(exit_code(versus.outcome())))
-}
-
 /// The folders of the runs of either side.
 struct Folders {
     sides: [PathBuf; 2],
@@ -220,16 +152,6 @@ impl Folders {
         kept.keep(a)?;
         Kept { is_a: false, ..kept.clone() }.keep(b)
     }
-}
-
-fn two_sides() -> [Side; 2] {
-    ["A", "B"].map(|name| Side { name: name.to_owned(), processes: Vec::new() })
-}
-
-/// The place of a run in the order in which all ran.
-fn turns(pair: usize, is_first: bool) -> Vec<Turn> {
-    let place = 2 * pair as u64 + u64::from(!is_first);
-    vec![Turn { among: "turns".to_owned(), place }]
 }
 
 /// What came of the turns.

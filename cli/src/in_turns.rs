@@ -1,0 +1,94 @@
+//! Two sides whose runs took turns: how their comparison is printed, when it was measured and again.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use brickscope_analysis::compare::{Options, Side, Turn, Versus, versus};
+use brickscope_analysis::view::{self, Circumstances};
+use brickscope_runs::Turns as Kept;
+use clap::ValueEnum;
+
+use crate::comparison::exit_code;
+use crate::flags::{ComparisonArgs, ComparisonFormat};
+use crate::output;
+use crate::runs::command::{apart, process};
+use crate::runs::{load, profile_in};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// Tables for people.
+    Text,
+    /// A table to paste into an issue. Files are named without their folders.
+    Md,
+    /// Every figure.
+    Json,
+}
+
+pub(crate) fn print(format: Form, versus: &Versus, ran: Circumstances, paths: bool) -> Result<()> {
+    let commands = match format == Form::Md && !paths {
+        true => apart(ran.commands.each_ref().map(String::as_str)),
+        false => ran.commands,
+    };
+    let ran = Circumstances { commands, ..ran };
+    output::print(match format {
+        Form::Json => view::versus_json(versus, &ran),
+        Form::Md => view::versus_markdown(versus, &ran),
+        Form::Text => view::versus(versus, &ran),
+    })
+}
+
+/// Says of the runs that `versus` kept in these two folders what it said. `None` of other folders, and where something else is
+/// asked.
+pub(crate) fn again(folders: [&Path; 2], how: &ComparisonArgs) -> Result<Option<ExitCode>> {
+    let format = match how.format() {
+        ComparisonFormat::Text => Form::Text,
+        ComparisonFormat::Md => Form::Md,
+        ComparisonFormat::Json => Form::Json,
+        ComparisonFormat::Bmf => return Ok(None),
+    };
+    if how.force || how.min_share.is_some() || how.phase.is_some() {
+        return Ok(None);
+    }
+    let Some([kept, _]) = Kept::of_both(folders) else { return Ok(None) };
+    let Kept { is_a, mut a_first, chosen, look, mut ran, .. } = kept;
+    if !is_a {
+        a_first.iter_mut().for_each(|a_first| *a_first = !*a_first);
+        ran.commands.reverse();
+        ran.engines.reverse();
+    }
+    let run_of = |side: usize, pair: usize| folders[side].join((pair + 1).to_string());
+    let is_there =
+        |pair: &usize| [0, 1].iter().all(|&side| profile_in(&run_of(side, *pair)).is_file());
+    if !chosen.iter().all(is_there) {
+        tell!(
+            "note: of the runs that `versus` compared some are gone: these are taken for two sets"
+        );
+        return Ok(None);
+    }
+    let mut sides = two_sides();
+    for &pair in &chosen {
+        for (side, of) in sides.iter_mut().enumerate() {
+            let name = format!("{}, run {}", of.name, pair + 1);
+            let mut process = process(&name, load(&run_of(side, pair))?)?;
+            process.turns = turns(pair, (side == 0) == a_first[pair]);
+            of.processes.push(process);
+        }
+    }
+    // Who names none asks for the one that was.
+    let is_usual = (how.threshold - Options::default().threshold).abs() < f64::EPSILON;
+    let threshold = if is_usual { kept.threshold } else { how.threshold };
+    let versus = versus(&sides[0], &sides[1], look, threshold)?;
+    print(format, &versus, ran, false)?;
+    Ok(Some(exit_code(versus.outcome())))
+}
+
+pub(crate) fn two_sides() -> [Side; 2] {
+    ["A", "B"].map(|name| Side { name: name.to_owned(), processes: Vec::new() })
+}
+
+/// The place of a run in the order in which all ran.
+pub(crate) fn turns(pair: usize, is_first: bool) -> Vec<Turn> {
+    let place = 2 * pair as u64 + u64::from(!is_first);
+    vec![Turn { among: "turns".to_owned(), place }]
+}
