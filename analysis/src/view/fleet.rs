@@ -41,9 +41,9 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
     for machine in fleet.machines.iter().filter(is_told) {
         line("machine", self::machine(machine));
     }
-    // All are drawn to the same level then, which says nothing of any.
     let unknown =
         fleet.machines.iter().filter(|machine| !is_told(machine) && machine.doubt.is_some());
+    // Else all are drawn to the same level, which says nothing of any.
     let are_apart = fleet.spread.machines != Some(0.0) || unknown.clone().count() < 2;
     if !are_apart {
         let names: Vec<&str> = unknown.clone().map(|of| &*of.machine).collect();
