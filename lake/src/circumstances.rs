@@ -102,12 +102,15 @@ pub fn doubts_of(runs: &[Circumstances], commits: Option<[&str; 2]>) -> Vec<Stri
         runs.iter().filter_map(|run| run.others_share).filter(|share| *share > MUCH).collect();
     let of = count(runs.len() as u64, "run");
     if 2 * busy.len() > runs.len() {
-        let least = 100.0 * busy.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = 100.0 * busy.iter().copied().fold(0.0, f64::max);
+        let least = busy.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = busy.iter().copied().fold(0.0, f64::max);
+        let [least, most] = [least, most].map(|share| format!("{:.0}", 100.0 * share));
+        let shares = if least == most { most } else { format!("{least} to {most}") };
         doubts.push(format!(
-            "{} of {of} were made while other programs took {least:.0} to {most:.0} % of the CPUs: a change of that load \
-             looks like a commit's, or a machine's",
-            busy.len()
+            "{} of {of} {} made while other programs took {shares} % of the CPUs: a change of that load looks like a \
+             commit's, or a machine's",
+            busy.len(),
+            if busy.len() == 1 { "was" } else { "were" }
         ));
     }
     let disturbed = runs.iter().filter(|run| run.is_disturbed == Some(true)).count();
@@ -175,6 +178,9 @@ mod tests {
         assert!(said[0].starts_with("2 of 3 runs were made while other programs took 57 to 90 %"));
         assert!(said[1].starts_with("m1, m2 describe themselves alike"), "{said:?}");
         assert!(doubts_of(&runs, Some(["c2", "c3"])).is_empty());
+        let one = doubts_of(&runs[..1], None);
+        let begin = "1 of 1 run was made while other programs took 57 % of the CPUs:";
+        assert!(one[0].starts_with(begin), "{one:?}");
         // A commit may be abbreviated.
         assert_eq!(doubts_of(&runs, Some(["c1f", "c3"])).len(), 2);
     }

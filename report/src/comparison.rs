@@ -556,7 +556,11 @@ fn of_verdict(test: &TestChange, nth: usize) -> Option<String> {
         is_much.then(|| (ns, sub(from("/whole", side), super::figure::sum(froms))))
     });
     if rest.iter().any(Option::is_some) {
-        add("further ones, and what medians don’t add up to", "unattributed", rest);
+        let what = match test.only_in_a.is_empty() && test.only_in_b.is_empty() {
+            true => "further ones, and what medians don’t add up to",
+            false => "further ones, those of one side only, and what medians don’t add up to",
+        };
+        add(what, "unattributed", rest);
     }
     add("the whole", "wall", [0, 1].map(|side| Some((walls[side], from("/whole", side)))));
     Some(table.end())

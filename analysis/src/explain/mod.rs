@@ -343,6 +343,7 @@ mod tests {
             Cause::Sending,
             Cause::Own,
             Cause::Between,
+            Cause::Profiler,
             Cause::Unattributed,
         ];
         let reaches =

@@ -67,7 +67,7 @@ impl<'r, 'p> OwnBricks<'r, 'p> {
         Some(Self { requests, took, alike, typical })
     }
 
-    /// What took longer in the own passes of an interval, in a sentence.
+    /// What took longer in the own passes of an interval that is slow by these, in a sentence.
     pub(crate) fn sentence(&self, interval: &Interval) -> String {
         let profile = self.requests.profile;
         let from = self.requests.after_queue(interval);
@@ -85,18 +85,16 @@ impl<'r, 'p> OwnBricks<'r, 'p> {
         let Some((more, nth, (name, layer), ns, typical)) =
             longer.max_by_key(|(more, nth, ..)| (*more, std::cmp::Reverse(*nth)))
         else {
-            return "slow: too few passes are like its own to say which brick was longer"
-                .to_owned();
+            return "too few passes are like its own to say which brick was longer".to_owned();
         };
         if more == 0 {
-            return "slow: no brick of its own passes took longer than it typically does"
-                .to_owned();
+            return "no brick of its own passes took longer than it typically does".to_owned();
         }
         let name = name.and_then(|name| profile.names.get(usize::from(name)));
         let what = name.map_or("the time between bricks".to_owned(), |name| printable(&name.name));
         let layer = layer.map_or(String::new(), |layer| format!(" of layer {layer}"));
         format!(
-            "slow: in its own pass {} {what}{layer} took {}, typically {}",
+            "in its own pass {} {what}{layer} took {}, typically {}",
             profile.passes[nth].serial,
             time(ns as f64),
             time(typical as f64)

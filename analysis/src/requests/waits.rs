@@ -66,12 +66,10 @@ impl Waits {
     }
 }
 
-/// `2.49 s`, or `12.0 ms to 18.0 ms`.
-fn range([least, most]: [u64; 2]) -> String {
-    match least == most {
-        true => time(most as f64),
-        false => format!("{} to {}", time(least as f64), time(most as f64)),
-    }
+/// `2.49 s`, or `12.0 ms to 18.0 ms` where the two read differently.
+fn range(ends: [u64; 2]) -> String {
+    let [least, most] = ends.map(|ns| time(ns as f64));
+    if least == most { most } else { format!("{least} to {most}") }
 }
 
 /// In how many of some intervals a thread waited for a CPU, and how long.
@@ -219,6 +217,12 @@ mod tests {
         let requests = Requests::of(&profile);
         let interval = requests.intervals(0).next().expect("a token");
         requests.waits(&Interval { from_ns, ..interval })
+    }
+
+    #[test]
+    fn bounds_that_read_alike_are_one_figure() {
+        assert_eq!(range([2_490_000_100, 2_490_000_900]), time(2.49e9));
+        assert_eq!(range([7, 9]), "7 ns to 9 ns");
     }
 
     #[test]

@@ -41,11 +41,11 @@ pub(super) fn fleet_lines(fleet: &Fleet) -> String {
     for machine in fleet.machines.iter().filter(is_told) {
         line("machine", self::machine(machine));
     }
-    // All are drawn to the same level then, which says nothing of any.
-    let are_apart = fleet.spread.machines != Some(0.0);
     let unknown =
         fleet.machines.iter().filter(|machine| !is_told(machine) && machine.doubt.is_some());
-    if !are_apart && unknown.clone().next().is_some() {
+    // Else all are drawn to the same level, which says nothing of any.
+    let are_apart = fleet.spread.machines != Some(0.0) || unknown.clone().count() < 2;
+    if !are_apart {
         let names: Vec<&str> = unknown.clone().map(|of| &*of.machine).collect();
         let machines = match names.len() {
             n if n > MOST_NAMES => count(n as u64, "machine"),
@@ -253,10 +253,8 @@ pub fn judged(judged: &Judged, work: &str) -> String {
         let whose = format!("its runs are of {after}, those before it of {before}");
         line("compared", format!("each machine with itself: {whose}"));
     }
-    let by_machines = &explanation.machine;
-    if by_machines.is_known() && by_machines.low < by_machines.high {
-        let by = by_machines.ratio - 1.0;
-        line("machines", format!("{:+.1} % by these machines, which is no commit's", 100.0 * by));
+    if let Some(by) = judged.by_machines {
+        line("machines", format!("{} by these machines, which is no commit's", slower_by(by)));
     }
     if explanation.cause == Cause::Inconclusive {
         match explanation.reason.strip_prefix("can't tell: ") {
@@ -270,27 +268,31 @@ pub fn judged(judged: &Judged, work: &str) -> String {
     text
 }
 
+fn part(of: f64) -> String {
+    format!("{:.1} %", 100.0 * of.abs())
+}
+
+/// `2.8 % slower`, by a change of a time.
+fn slower_by(of: f64) -> String {
+    format!("{} {}", part(of), if of < 0.0 { "faster" } else { "slower" })
+}
+
 /// `2.8 % slower than 2 commits from c1 to c2 (1.5 to 4.1 %)`: by the time that is taken.
 fn slower_than([by, low, high]: [f64; 3], judged: &Judged) -> String {
     let before = match &judged.before[..] {
         [first, .., last] => format!("{} commits from {first} to {last}", judged.before.len()),
         one => one.concat(),
     };
-    let part = |part: f64| format!("{:.1} %", 100.0 * part.abs());
-    let of = |part_of: f64| match part_of < 0.0 {
-        true => format!("{} faster", part(part_of)),
-        false => format!("{} slower", part(part_of)),
-    };
     let than = match part(by) == part(0.0) {
         true => format!("as fast as {before}"),
-        false => format!("{} than {before}", of(by)),
+        false => format!("{} than {before}", slower_by(by)),
     };
     let interval = match (low < 0.0) == (high < 0.0) {
         true => {
             let least = 100.0 * low.abs().min(high.abs());
             format!("{least:.1} to {}", part(low.abs().max(high.abs())))
         }
-        false => format!("{} to {}", of(low), of(high)),
+        false => format!("{} to {}", slower_by(low), slower_by(high)),
     };
     let if_so = match judged.explanation.looks {
         Some(_) => ", if nothing else changed",
@@ -338,5 +340,38 @@ mod tests {
         };
         let why = found.explain(&of("c5"), &of("c6")).expect("both were measured");
         insta::assert_snapshot!(explanation(&why, "c5", "c6"));
+    }
+
+    #[test]
+    fn of_machines_that_are_alike_only_several_are_named_together() {
+        let (runs, order) = runs();
+        let mut found = Fleet::fit(&runs, &order, false).expect("runs");
+        found.spread.machines = Some(0.0);
+        let mut doubted = |name: &str| {
+            let mut machines = found.machines.iter_mut();
+            let machine = machines.find(|of| of.machine == name).expect("it is there");
+            (machine.slow, machine.since) = (None, None);
+            machine.doubt = Some("it has few sessions".to_owned());
+            fleet(&found, "work").split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let one = doubted("m0");
+        assert!(one.contains("whether m0 is unusually slow") && !one.contains("which of"), "{one}");
+        let two = doubted("m1");
+        assert!(two.contains("which of m0, m1 is slow"), "{two}");
+    }
+
+    #[test]
+    fn a_fast_machine_is_faster_where_a_commit_is_slower() {
+        let (runs, _) = runs();
+        // The newest commit on a machine that isn't the slow one.
+        let is_known = |run: &&Observation| run.commit != "c11";
+        let known: Vec<Observation> = runs.iter().filter(is_known).cloned().collect();
+        let is_new = |run: &&Observation| run.commit == "c11" && run.machine == "m2";
+        let new: Vec<Observation> = runs.iter().filter(is_new).cloned().collect();
+        let limits = crate::fleet::Limits::default();
+        let mut told = Fleet::judge(&known, &new, false, limits).expect("runs");
+        told.by_machines = Some(-0.072);
+        let text = judged(&told, "work");
+        assert!(text.contains("7.2 % faster by these machines"), "{text}");
     }
 }

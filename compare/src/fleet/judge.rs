@@ -26,6 +26,9 @@ pub struct Judged {
     /// below 0 is faster. Each machine is compared with itself. `None` if that isn't known. If the explanation only
     /// [`looks`](Explanation::looks) so, it is that.
     pub slower: Option<[f64; 3]>,
+    /// How much slower the machines of the commit's runs are than those of the runs before, likewise, if they aren't the
+    /// same and that is known. It isn't in `slower`.
+    pub by_machines: Option<f64>,
     /// Whether the commit is slower, by the rule of [`Verdict::of`] and the limit of commits. A slow machine makes no
     /// commit slower.
     pub outcome: Outcome,
@@ -113,13 +116,15 @@ impl Fleet {
             .iter()
             .any(|change| change.commit == commit && change.named && change.is_slower);
         let slower = slower_by(&explanation, is_time);
+        let machine = Some(explanation.machine).filter(|of| of.is_known() && of.low < of.high);
+        let by_machines = machine.map(|of| of_time(of, is_time)[0]);
         let decided = slower.filter(|_| explanation.cause != Cause::Inconclusive);
         let (outcome, doubt) = match decided {
             Some(slower) => verdict(slower, chance.as_ref(), is_named, limits),
             None => (Outcome::Inconclusive, None),
         };
         let chance = chance.map(|chance| chance.p);
-        Ok(Judged { commit, before, explanation, slower, outcome, chance, doubt })
+        Ok(Judged { commit, before, explanation, slower, by_machines, outcome, chance, doubt })
     }
 
     /// How likely it is that most of what an unchanged commit was measured by is as slow as that of the newest one. What
@@ -208,11 +213,16 @@ struct Chance {
 /// The commit's part as changes of a time, with the ends of its interval.
 fn slower_by(explanation: &Explanation, is_time: bool) -> Option<[f64; 3]> {
     let part = Some(explanation.commit).filter(Effect::is_known).or(explanation.looks)?;
-    Some(match is_time {
+    Some(of_time(part, is_time))
+}
+
+/// A part as changes of a time, with the ends of its interval.
+fn of_time(part: Effect, is_time: bool) -> [f64; 3] {
+    match is_time {
         true => [part.ratio - 1.0, part.low - 1.0, part.high - 1.0],
         // A rate is divided by what a time is multiplied with.
         false => [1.0 / part.ratio - 1.0, 1.0 / part.high - 1.0, 1.0 / part.low - 1.0],
-    })
+    }
 }
 
 /// Whether the commit is slower, and why if that isn't decided though the cause is known.
@@ -245,8 +255,13 @@ fn verdict(
             (Outcome::Inconclusive, Some(doubt))
         }
         Verdict::Inconclusive => {
+            // Less than the limit is a doubt only beside how much faster it may be.
+            let faster = match high < limits.commit {
+                true => format!("{:.1} % faster or ", 100.0 * low.abs()),
+                false => String::new(),
+            };
             let doubt = format!(
-                "the commit may be up to {:.1} % slower; measure it on another day, or on another machine",
+                "the commit may be up to {faster}{:.1} % slower; measure it on another day, or on another machine",
                 100.0 * high
             );
             (Outcome::Inconclusive, Some(doubt))
@@ -270,6 +285,10 @@ mod tests {
         assert_eq!(of(-0.05, -0.01, &rare), Outcome::Pass);
         assert_eq!(of(-0.01, 0.03, &rare), Outcome::Inconclusive);
         assert_eq!(of(-0.04, 0.01, &rare), Outcome::Inconclusive);
+        let why = |low, high| verdict([0.0, low, high], Some(&rare), false, limits).1;
+        let why = [why(-0.01, 0.04), why(-0.04, 0.01)].map(Option::unwrap_or_default);
+        assert!(why[0].starts_with("the commit may be up to 4.0 % slower;"), "{why:?}");
+        assert!(why[1].starts_with("the commit may be up to 4.0 % faster or 1.0 % slower;"));
     }
 
     /// The tokens per second of twelve nights on three machines, three nights a commit; the third commit is 8 % slower, and
@@ -322,6 +341,10 @@ mod tests {
         // That machine has run it, so it has to be once more.
         let wanted = explanation.wanted.as_ref().expect("a run that tells").to_string();
         assert_eq!(wanted, "commit ddd4444 on machine ci-1 again, after its runs of eee5555");
-        assert_eq!(judge(36.8).outcome, Outcome::Pass);
+        let judged = judge(36.8);
+        assert_eq!(judged.outcome, Outcome::Pass);
+        // Of the three it is a fast one, whose rate is higher and whose time is shorter.
+        let (of_rate, by) = (judged.explanation.machine.ratio, judged.by_machines.expect("known"));
+        assert!(of_rate > 1.05 && by < -0.05, "{of_rate} {by}");
     }
 }

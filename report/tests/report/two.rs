@@ -180,6 +180,17 @@ fn ranks_of_two_runs_are_side_by_side_also_where_there_is_no_verdict() {
 }
 
 #[test]
+fn bricks_of_one_side_are_in_what_is_left_of_its_pass() {
+    let page_of = |a: &Profile, b: &Profile| {
+        let comparison = compared(a, b);
+        let page = of_two(["a", "b"], &comparison, [&Ok(a.clone()), &Ok(b.clone())]);
+        section(&page, "bricks").contains("those of one side only")
+    };
+    assert!(page_of(&sample("moe"), &sample("elsewhere")));
+    assert!(!page_of(&sample("moe"), &slower("moe", 900)));
+}
+
+#[test]
 fn two_runs_that_can_not_be_compared_say_why_and_are_shown_all_the_same() {
     let (a, b) = (sample("moe"), Profile::empty(Default::default()));
     let why = "these runs can't be compared".to_owned();

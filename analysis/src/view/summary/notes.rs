@@ -106,8 +106,10 @@ fn missing_passes(profile: &Profile) -> Option<String> {
         (0, n) => format!("{n} began inside of another one"),
         (n, inside) => format!("{n} never ended, {inside} began inside of another one"),
     };
-    let missing = never_ended + nested;
-    Some(format!("{missing} of {} passes are missing, {why}: call end_pass", missing + ended))
+    let (missing, all) = (never_ended + nested, never_ended + nested + ended);
+    let passes = if all == 1 { "pass" } else { "passes" };
+    let are = if missing == 1 { "is" } else { "are" };
+    Some(format!("{missing} of {all} {passes} {are} missing, {why}: call end_pass"))
 }
 
 /// How many passes count, and what became of the others.
@@ -178,9 +180,18 @@ fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
 #[cfg(test)]
 mod tests {
     use brickscope::{BrickId, BrickProfiler, MockClock};
+    use brickscope_profile::ClockInfo;
 
     use super::*;
     use crate::view::{self, Size};
+
+    #[test]
+    fn one_pass_that_is_missing_is_one() {
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.dropped.nested_passes = 1;
+        let said = "1 of 1 pass is missing, 1 began inside of another one: call end_pass";
+        assert_eq!(missing_passes(&profile).as_deref(), Some(said));
+    }
 
     #[test]
     fn passes_that_were_never_ended_are_told_first() {
