@@ -16,9 +16,9 @@ use brickscope_runs::Turns as Kept;
 use crate::comparison::exit_code;
 use crate::flags::threshold;
 use crate::in_turns::{Form, print, turns, two_sides};
+use crate::runs::RunDir;
 use crate::runs::again::{Line, make};
 use crate::runs::command::{line, process, told};
-use crate::runs::RunDir;
 use crate::text::{count, printable_text};
 use crate::{interrupt, output, progress};
 
