@@ -47,6 +47,7 @@ pub(crate) fn again(folders: [&Path; 2], how: &ComparisonArgs) -> Result<Option<
         ComparisonFormat::Json => Form::Json,
         ComparisonFormat::Bmf => return Ok(None),
     };
+    // It judged all phases, by one rule.
     if how.force || how.min_share.is_some() || how.phase.is_some() {
         return Ok(None);
     }

@@ -43,8 +43,9 @@ impl Turns {
     pub fn of(folder: &Path) -> Option<Self> {
         let bytes = files::small(&folder.join(VERSUS), MOST_BYTES)?;
         let turns: Self = serde_json::from_slice(&bytes).ok()?;
-        let is_whole =
-            !turns.chosen.is_empty() && turns.chosen.iter().all(|pair| *pair < turns.a_first.len());
+        // Each pair is read once.
+        let is_whole = turns.chosen.is_sorted_by(|a, b| a < b)
+            && turns.chosen.last().is_some_and(|pair| *pair < turns.a_first.len());
         is_whole.then(|| turns.printable())
     }
 
@@ -149,6 +150,10 @@ mod tests {
         outside.chosen = vec![0, 1];
         outside.keep(folder.path()).expect("there is room");
         assert_eq!(Turns::of(folder.path()), None, "there is no such pair");
+        let mut twice = turns("x", true);
+        twice.chosen = vec![0, 0];
+        twice.keep(folder.path()).expect("there is room");
+        assert_eq!(Turns::of(folder.path()), None, "one pair counts once");
         fs::write(folder.path().join(VERSUS), "{").expect("there is room");
         assert_eq!(Turns::of(folder.path()), None);
         let mut forged = turns("x", true);

@@ -86,10 +86,13 @@ pub fn table(list: &List, width: Option<usize>, now: &str) -> String {
     text
 }
 
-/// Whether the name of a run says when it was made: `20261129-121500`.
+/// Whether the name of a run says when its work ran: `20261129-121500`. That of an import says when it was imported.
 fn is_dated(row: &Row) -> bool {
+    if row.imported_at.is_some() {
+        return false;
+    }
     let name = row.name.to_string_lossy();
-    let day = row.written().get(..10).unwrap_or_default().replace('-', "");
+    let day = row.created.get(..10).unwrap_or_default().replace('-', "");
     let time = name.strip_prefix(day.as_str()).and_then(|rest| rest.strip_prefix('-'));
     let is_time = |time: &str| {
         time.get(..6).is_some_and(|time| time.bytes().all(|digit| digit.is_ascii_digit()))
@@ -450,6 +453,12 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
         // Another name says nothing of it.
         list.rows[1].name = "main".into();
         assert!(table(&list, Some(80)).contains("when (UTC)"));
+        // That of an import is of the import, and its work may have run long before.
+        list.rows[1].name = "20261129-121400".into();
+        list.rows[1].imported_at = Some("2026-11-29T12:14:00Z".to_owned());
+        list.rows[1].created = "2026-11-16T08:00:00Z".to_owned();
+        let text = table(&list, Some(80));
+        assert!(text.contains("when (UTC)") && text.contains("11-16 08:00"), "{text}");
     }
 
     #[test]

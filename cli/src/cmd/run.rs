@@ -204,7 +204,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
          gone: name a cache folder of yours on a file system with programs, by BRICKSCOPE_CACHE"
     );
     let load = Load::start();
-    let began = Began { command: &args.command, created: &created, clock, anchor: mark.anchor };
+    let began = Began {
+        command: &args.command,
+        created: &created,
+        clock,
+        anchor: mark.anchor,
+        named: mark.named.clone(),
+    };
     // Whatever is kept: else who asks for it would end this process, and the program with it.
     let asked = interrupt::take_requests()?;
     if args.keep.is_some() {
@@ -303,7 +309,7 @@ impl To<'_> {
         let dir = RunDir::create_late(self.args.out.as_deref(), &mark.created)?;
         let absent = Absent { reason: "brickscope ended before the program".to_owned() };
         let (command, created, anchor) = (&command[..], &*mark.created, mark.anchor);
-        let began = Began { command, created, clock, anchor };
+        let began = Began { command, created, clock, anchor, named: mark.named.clone() };
         let ended = Ended { began: &began, dir, status: None, load: Err(absent) };
         self.finish(records, &ended)?.map(drop)
     }

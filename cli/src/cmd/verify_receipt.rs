@@ -18,7 +18,7 @@ use crate::flags::share;
 use crate::output;
 use crate::runs::{named, newest_receipt, receipt_file, receipt_files};
 use crate::source::MAPPED;
-use crate::text::{hanging, printable};
+use crate::text::{hanging, printable, printable_text};
 use crate::{family, private, progress};
 
 /// Check whether a receipt is plausible, and if not, say why.
@@ -110,16 +110,25 @@ pub(crate) fn run(args: &VerifyReceiptArgs) -> Result<ExitCode> {
         signed_by: args.signed_by.clone(),
         now: None,
     };
-    let all: Vec<Checked> = paths
-        .into_iter()
-        .map(|path| Checked::of(path, &options, again, args.tolerance))
-        .collect::<Result<_>>()?;
-    output::print(match args.json {
-        true => format!("{:#}\n", all_as_json(&all)),
-        false => all_as_text(&all),
+    let receipts = paths.len();
+    let (mut all, mut unread) = (Vec::new(), Vec::new());
+    for path in paths {
+        match Checked::of(path, &options, again, args.tolerance) {
+            Ok(checked) => all.push(checked),
+            Err(error) if receipts == 1 => return Err(error),
+            // What was found in the others of the set is told all the same.
+            Err(error) => unread.push(printable_text(&format!("{error:#}"))),
+        }
+    }
+    output::print(match (args.json, &all[..]) {
+        (true, [one]) if receipts == 1 => format!("{:#}\n", one.as_json()),
+        (true, set) => format!("{:#}\n", set_as_json(set, &unread)),
+        (false, [one]) if receipts == 1 => one.as_text(),
+        (false, set) => set_as_text(set, receipts),
     })?;
+    unread.iter().for_each(|why| tell!("brickscope: {why}"));
     let is_refused = |of: &Checked| !of.verdict.refusals.is_empty();
-    Ok(match all.iter().all(Checked::is_accepted) {
+    Ok(match unread.is_empty() && all.iter().all(Checked::is_accepted) {
         true => ExitCode::SUCCESS,
         false if all.iter().any(is_refused) => ExitCode::from(1),
         false => ExitCode::from(2),
@@ -186,25 +195,20 @@ impl Checked {
     }
 }
 
-/// One receipt, or those of a set, one below the other.
-fn all_as_text(all: &[Checked]) -> String {
-    let texts: Vec<String> = all.iter().map(Checked::as_text).collect();
-    if let [one] = &texts[..] {
-        return one.clone();
-    }
-    let accepted = all.iter().filter(|of| of.is_accepted()).count();
-    format!("{}\n{accepted} of {} receipts of the set accepted\n", texts.join("\n"), all.len())
+/// The receipts of a set that could be read, one below the other, and how many of all are accepted.
+fn set_as_text(set: &[Checked], receipts: usize) -> String {
+    let texts: Vec<String> = set.iter().map(Checked::as_text).collect();
+    let accepted = set.iter().filter(|of| of.is_accepted()).count();
+    format!("{}\n{accepted} of {receipts} receipts of the set accepted\n", texts.join("\n"))
 }
 
-/// One receipt, or a list of those of a set.
-fn all_as_json(all: &[Checked]) -> serde_json::Value {
-    match all {
-        [one] => one.as_json(),
-        set => json!({
-            "accepted": set.iter().all(Checked::is_accepted),
-            "receipts": set.iter().map(Checked::as_json).collect::<Vec<_>>(),
-        }),
-    }
+/// A list of those of a set, and why others of it couldn't be read.
+fn set_as_json(set: &[Checked], unread: &[String]) -> serde_json::Value {
+    json!({
+        "accepted": unread.is_empty() && set.iter().all(Checked::is_accepted),
+        "receipts": set.iter().map(Checked::as_json).collect::<Vec<_>>(),
+        "not_read": unread,
+    })
 }
 
 fn hash(path: &Path) -> Result<(String, u64)> {

@@ -137,6 +137,14 @@ impl Folders {
         if out.is_some() {
             let dir = RunDir::create(out, created)?;
             let sides = ["a", "b"].map(|side| dir.path().join(side));
+            // A run that fails is removed: it must not be one that somebody kept.
+            for side in &sides {
+                ensure!(
+                    !side.exists(),
+                    "{} is there already: name a new folder with --out",
+                    output::shown(side)
+                );
+            }
             return Ok(Self { sides, _marked: vec![dir] });
         }
         // Of one time, the second is listed as the newer one.
@@ -208,7 +216,14 @@ impl<'t> Turns<'t> {
                 order.extend(until_next_look(&order, random.bits()));
             }
             let turns = if order[pairs] { [0, 1] } else { [1, 0] };
-            match self.pair(turns) {
+            let paired = self.pair(turns);
+            if paired.is_err() {
+                // Half a pair would not be compared later.
+                for side in [0, 1] {
+                    let _ = std::fs::remove_dir_all(self.out(side, pairs + 1));
+                }
+            }
+            match paired {
                 Ok(()) => {}
                 // What ran before still counts.
                 Err(error) if error.is::<interrupt::Nothing>() => {
@@ -299,18 +314,8 @@ impl<'t> Turns<'t> {
                 true => Err(interrupt::Nothing.into()),
                 false => made,
             };
-            let profile = match made {
-                Ok(profile) => profile,
-                Err(error) => {
-                    // Half a pair would not be compared later.
-                    for side in [0, 1] {
-                        let _ = std::fs::remove_dir_all(self.out(side, nth));
-                    }
-                    return Err(error);
-                }
-            };
             let name = format!("{}, run {nth}", self.sides[side].name);
-            let mut process = process(&name, profile)?;
+            let mut process = process(&name, made?)?;
             process.turns = self::turns(nth - 1, turn == 0);
             pair[side] = Some(process);
         }
@@ -322,12 +327,12 @@ impl<'t> Turns<'t> {
 
     fn run(&mut self, side: usize, nth: usize) -> Result<Profile> {
         let out = self.out(side, nth);
-        let profile =
-            make(&self.lines[side], &out).with_context(|| self.sides[side].name.clone())?;
-        // The one that doesn't count isn't kept either: a set of runs begins with 1.
+        let made = make(&self.lines[side], &out).with_context(|| self.sides[side].name.clone());
+        // The one that doesn't count isn't kept either, nor what is left of it if it fails: a set of runs begins with 1.
         if nth == 0 {
             let _ = std::fs::remove_dir_all(&out);
         }
+        let profile = made?;
         self.others.extend(profile.other_load.as_ref().map(|load| load.others_share()));
         Ok(profile)
     }

@@ -12,7 +12,7 @@ use brickscope::{
 use brickscope_analysis::typical;
 use brickscope_llama::recording::{Files, Group, Recorded, Replayed, replay};
 
-use crate::{ceilings_cache, machine_name, progress, source, text};
+use crate::{ceilings_cache, progress, source, text};
 
 /// A group of passes that is to be a run.
 pub(crate) struct Of<'r> {
@@ -103,7 +103,6 @@ impl Of<'_> {
             measured: None,
             preparations: Vec::new(),
         };
-        profile.named = machine_name::named();
         profile.run = Some(Run {
             cut_short: (!self.is_over).then(|| "written while the program ran".to_owned()),
             command: text::kept(self.line),

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use brickscope::keep::{Limits, When};
 use brickscope::load::{self, Limit};
-use brickscope::{Absent, Anchor, Clock, MachineDetails};
+use brickscope::{Absent, Anchor, Clock, MachineDetails, Named};
 use brickscope_llama::recording::{Loaded, MOST as MOST_BYTES, Program, Recorded};
 use serde::{Deserialize, Serialize};
 
 use super::Library;
 use super::followed::Followed;
 use crate::text::printable_text;
-use crate::{private, text};
+use crate::{machine_name, private, text};
 
 /// What the library writes at most, in one file.
 const MOST: Limit =
@@ -46,6 +46,9 @@ pub(crate) struct Mark {
     /// The folder that it was started in.
     #[serde(default)]
     pub(crate) started_in: Option<String>,
+    /// The machine and the commit: when it is recovered, the environment may name others.
+    #[serde(default)]
+    pub(crate) named: Option<Named>,
 }
 
 impl Mark {
@@ -58,6 +61,7 @@ impl Mark {
             boot: MachineDetails::read().boot_id,
             anchor: clock.anchor(),
             started_in: env::current_dir().ok().map(|folder| folder.display().to_string()),
+            named: machine_name::named(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use brickscope::{Absent, Anchor, Clock, Profile};
+use brickscope::{Absent, Anchor, Clock, Named, Profile};
 use brickscope_llama::recording::{self, Recorded};
 use brickscope_runs::RunDir;
 
@@ -24,6 +24,8 @@ pub(crate) struct Began<'r> {
     pub(crate) clock: Clock,
     /// When the recording began, on the machine's clocks, too.
     pub(crate) anchor: Option<Anchor>,
+    /// What the machine and the commit were named then.
+    pub(crate) named: Option<Named>,
 }
 
 /// The processes that computed anything, first the one that did most.
@@ -74,6 +76,7 @@ pub(crate) fn describe(
     }
     for of in &mut described {
         began.created.clone_into(&mut of.profile.created);
+        of.profile.named.clone_from(&began.named);
     }
     described
 }

@@ -67,6 +67,20 @@ fn compact(lake: &Path, grace: &str) -> Value {
 }
 
 #[test]
+fn a_commit_that_is_none_is_refused_by_the_gate_of_a_lake() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let (folder, lake) = (dir.path().join("runs"), dir.path().join("lake"));
+    runs(&folder, 0..1);
+    run(&mut collect(&folder, &lake));
+    let mut gate = brickscope(&["gate", "--baseline"]);
+    gate.arg(&lake).arg(folder.join("0")).env("BRICKSCOPE_COMMIT", "a commit");
+    let output = gate.output().expect("it starts");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("BRICKSCOPE_COMMIT: it can't name a commit"), "{said}");
+}
+
+#[test]
 fn a_run_is_in_the_lake_once_however_often_it_comes() {
     let dir = TempDir::new().expect("a temporary folder");
     let (of, lake) = (dir.path().join("runs"), dir.path().join("lake"));

@@ -68,6 +68,17 @@ fn each_receipt_of_a_set_is_checked() {
     assert_eq!(accepted, [Some(true), Some(false), Some(true)]);
     let (code, _, said) = output(&["verify-receipt", word(dir.path()), "--rerun=m.gguf"]);
     assert!(code == 2 && said.contains("it is a set of 3: name one, such as"), "{said}");
+    // One that isn't there hides no other: what is refused decides.
+    fs::write(dir.path().join("1/profile.json"), "{}").expect("written");
+    fs::remove_file(dir.path().join("1/receipt.json")).expect("removed");
+    let (code, stdout, said) = output(&["verify-receipt", word(dir.path())]);
+    assert!(code == 1 && said.contains("1/receipt.json"), "{stdout}{said}");
+    assert!(stdout.ends_with("\n1 of 3 receipts of the set accepted\n"), "{stdout}");
+    fs::write(dir.path().join("2/receipt.json"), &original).expect("written");
+    let (code, stdout, _) = output(&["verify-receipt", word(dir.path()), "--json"]);
+    let json: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!((code, &json["accepted"]), (2, &Value::Bool(false)));
+    assert_eq!(json["not_read"].as_array().map(Vec::len), Some(1), "{json}");
 }
 
 #[test]

@@ -975,6 +975,8 @@ fn what_a_killed_run_recorded_is_named_by_the_next_one_and_can_be_reported() {
     let recover = || {
         let mut command = Command::new(command::program());
         command.args(["run", "--recover", "--out"]).arg(&run).env("TMPDIR", dir.path());
+        // A later one than what was recorded.
+        command.env("BRICKSCOPE_COMMIT", "later");
         command.env("BRICKSCOPE_CACHE", command::cache()).output().expect("it starts")
     };
     let recovered = recover();
@@ -993,6 +995,7 @@ fn what_a_killed_run_recorded_is_named_by_the_next_one_and_can_be_reported() {
     assert!(product.stats.total_ns > 0, "{product:?}");
     let cut_short = profile.run.expect("a run").cut_short.expect("it was");
     assert!(cut_short.contains("brickscope ended before the program"), "{cut_short}");
+    assert_ne!(profile.named.and_then(|named| named.commit).as_deref(), Some("later"));
     assert_eq!(recordings(), 0);
     let nothing = recover();
     let said = String::from_utf8_lossy(&nothing.stderr).into_owned();

@@ -90,6 +90,13 @@ fn a_time_that_is_too_short_shows_what_there_is_without_a_verdict() {
         assert!(out.join(run).join("profile.json").is_file(), "{run}");
     }
     assert!(!out.join("a/0").exists(), "the run that doesn't count");
+    // Those of another time stay.
+    let again = versus(&[&program, &slow(&program), "--within", "1ms", "--out", &out_text]);
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+    assert!(text(&again.stderr).contains("already"), "{again:?}");
+    for run in ["a/1", "b/1"] {
+        assert!(out.join(run).join("profile.json").is_file(), "{run}");
+    }
 }
 
 #[test]
@@ -124,6 +131,10 @@ fn the_runs_are_kept_and_compared_again_as_they_were() {
     let other = in_it(&["compare", "@", "@-1", "--format", "md"]);
     let table = text(&other.stdout);
     assert!(table.contains("- A: `SLOW=l_out-1 TIMES=4 loads`\n- B: `loads`\n"), "{other:?}");
+    // Of one phase it is another comparison.
+    let decode = json(&in_it(&["compare", "@-1", "@", "--phase", "decode", "--json"]));
+    let tests = decode["tests"].as_array().expect("a list");
+    assert!(tests.len() == 1 && tests[0]["name"] == "decode", "{decode}");
     // Without one of the runs they are two sets.
     let runs = dir.path().join("brickscope-runs");
     let mut folders: Vec<_> = std::fs::read_dir(&runs)
@@ -154,4 +165,13 @@ fn a_side_that_fails_is_named_with_what_it_said() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let said = text(&output.stderr);
     assert!(said.contains("B: ") && said.contains("/nonexistent/llama-bench"), "{said}");
+}
+
+#[test]
+fn what_fails_before_it_counts_leaves_no_run() {
+    let dir = TempDir::new().expect("a folder");
+    let program = programs().join("good/loads").display().to_string();
+    let output = brickscope_in(dir.path(), &["versus", &program, &format!("{program} fail")]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(!dir.path().join("brickscope-runs").exists(), "{output:?}");
 }

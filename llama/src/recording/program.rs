@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::{env, fs};
@@ -169,9 +170,8 @@ pub fn nothing(
     let kind = Program::of(first);
     let (why, what) = reason(kind, found(first).as_deref(), loaded);
     let failed = status.filter(|status| !status.success());
-    // A signal may be somebody who ended it.
-    let has_failed = failed.and_then(|of| of.code()).is_some_and(|code| code < 128);
-    let what = if what == OTHERS { unknown(has_failed, has_gpu()) } else { what };
+    let what =
+        if what == OTHERS { unknown(failed.is_some_and(has_failed), has_gpu()) } else { what };
     let ended = failed.map(|status| format!(" It ended with {status}.")).unwrap_or_default();
     // A library that was loaded says nothing of what the program started.
     let follow = if is_followed || loaded.programs.is_empty() {
@@ -245,6 +245,17 @@ fn reason(kind: Program, path: Option<&Path>, loaded: &Loaded) -> (String, &'sta
         said => screened(said.join("; ")),
     };
     (why, OTHERS)
+}
+
+/// SIGILL, SIGABRT, SIGBUS, SIGFPE and SIGSEGV: `GGML_ASSERT` aborts.
+const CRASHES: [i32; 5] = [4, 6, 7, 8, 11];
+
+/// Whether a program failed by itself. Any other signal may be somebody who ended it.
+fn has_failed(status: ExitStatus) -> bool {
+    // A shell adds 128 to the signal that ended what it ran.
+    let by_shell = || status.code()?.checked_sub(128).filter(|signal| (1..=64).contains(signal));
+    let signal = status.signal().or_else(by_shell);
+    signal.map_or(!status.success(), |signal| CRASHES.contains(&signal))
 }
 
 /// What to do where nobody knows why no graph was computed.
@@ -378,8 +389,20 @@ mod tests {
         assert!(!speaks(false, false) && !speaks(true, true) && !speaks(true, false));
         let line = [OsString::from("/nowhere/a-script")];
         let loaded = Loaded { programs: vec!["/nowhere/python".into()], said: Vec::new() };
-        let status = std::os::unix::process::ExitStatusExt::from_raw(1 << 8);
+        let status = ExitStatus::from_raw(1 << 8);
         let told = nothing(&line, Some(status), &loaded, true);
         assert!(told.ends_with("It failed: what it said of that comes first."), "{told}");
+        // As it exits, or as a signal ends it: a crash is no end that somebody asked for.
+        for (raw, expected) in [
+            (0, false),
+            (1 << 8, true),
+            (255 << 8, true),
+            (6, true),
+            (134 << 8, true),
+            (2, false),
+            (130 << 8, false),
+        ] {
+            assert_eq!(has_failed(ExitStatus::from_raw(raw)), expected, "{raw}");
+        }
     }
 }

@@ -222,12 +222,12 @@ fn by_lake(args: &GateArgs, baseline: &Path, run: &Path) -> Result<ExitCode> {
     };
 
     if args.update {
-        NewRuns::at(run, &named(), false, &HOST).context("it can't be a baseline")?;
+        NewRuns::at(run, &named()?, false, &HOST).context("it can't be a baseline")?;
         into_lake(Some(baseline), Some(run))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut lake = Lake::open(baseline, &HOST)?;
-    let new = NewRuns::at(run, &named(), args.how.force, &HOST)?;
+    let new = NewRuns::at(run, &named()?, args.how.force, &HOST)?;
     refresh(&mut lake, ALL_DAYS)?;
     let note = progress::note("asking");
     let wanted = Wanted { cpu: new.cpu.as_deref(), without: new.ids.clone(), ..Wanted::default() };
@@ -261,9 +261,8 @@ fn by_lake(args: &GateArgs, baseline: &Path, run: &Path) -> Result<ExitCode> {
 
 /// The commit of a run that doesn't state it.
 #[cfg(feature = "parquet")]
-fn named() -> String {
-    let commit = crate::machine_name::commit().ok().flatten();
-    commit.unwrap_or_else(|| UNNAMED.to_owned())
+fn named() -> Result<String> {
+    Ok(crate::machine_name::commit()?.unwrap_or_else(|| UNNAMED.to_owned()))
 }
 
 /// Stands for the commit of the run that is judged.
