@@ -35,8 +35,8 @@ fn what_takes_longer_is_kept_whole_as_far_as_there_is_room_and_all_is_counted() 
     profile.check().expect("it adds up");
     let kept = profile.kept.as_ref().expect("not all were kept");
     let fired = profile.fired.expect("there was a condition");
-    // In the first pass of each of two shapes its graph was described, which takes time.
-    assert_eq!((kept.passes, fired.fired, fired.apart), (3002, 3000, 0));
+    // Without the first pass of each of two shapes, in which its graph was described.
+    assert_eq!((kept.passes, fired.fired, fired.apart), (3000, 3000, 0));
     assert!(fired.whole > 0 && fired.no_room > 0, "{fired:?}");
     assert!(kept.around >= fired.whole, "{fired:?} {}", kept.around);
     assert_eq!(profile.passes.len() as u64, kept.kept());
