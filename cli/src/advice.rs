@@ -71,7 +71,10 @@ fn a_sentence_names_flags_that_its_command_has() {
             let sentences = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
             for line in sentences.lines() {
                 // What it says of another command it may take from there.
-                let has = if line.contains("brickscope ") { &all } else { &own };
+                let names = |of: &Command| line.contains(&format!("`{} ", of.get_name()));
+                let is_of_another =
+                    line.contains("brickscope ") || whole.get_subcommands().any(names);
+                let has = if is_of_another { &all } else { &own };
                 for flag in named_in(line) {
                     let is_of_all = flag == "color";
                     assert!(is_of_all || has.contains(flag), "{name} has no --{flag}: {line}");

@@ -398,7 +398,7 @@ fn what_can_not_be_watched_is_said() {
     }
     let told = told.to_string();
     assert!(told.contains("doesn't publish"), "{told}");
-    assert!(told.contains("`brickscope run` records it"), "{told}");
+    assert!(told.contains("under `brickscope run`: that records it"), "{told}");
 
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("else.sock");
