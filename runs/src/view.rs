@@ -449,7 +449,7 @@ main             11-28 09:00  brickscope-synth-110m q8_0  10 runs          -  1.
         let text = table(&list, Some(80));
         assert!(text.lines().all(|line| columns(line) <= 80), "{text}");
         assert!(!text.contains("when") && text.contains("1.2 MB"), "{text}");
-        assert!(text.contains("  brickscope-synt… q8_0  avx512  "), "{text}");
+        assert!(text.contains("  brickscope-syn… q8_0  avx512  "), "{text}");
         // Another name says nothing of it.
         list.rows[1].name = "main".into();
         assert!(table(&list, Some(80)).contains("when (UTC)"));

@@ -105,8 +105,8 @@ fn row(number: usize, fields: Map<String, Value>, at: &At<'_>) -> Result<BenchRo
     let place = |field: &str| format!("row {number}, {field}");
     let [n_prompt, n_gen, n_depth] = super::counts(number, &fields, at)?;
     let samples = fields.get("samples_ns").and_then(Value::as_array);
-    let samples =
-        samples.ok_or_else(|| at.place(place("samples_ns"), "is not an array of times"))?;
+    let samples = samples
+        .ok_or_else(|| at.place(place("samples_ns"), what_it_is(fields.get("samples_ns"))))?;
     let nanos = |(index, sample): (usize, &Value)| {
         let place = || place(&format!("samples_ns[{index}]"));
         sample.as_u64().ok_or_else(|| at.place(place(), "is not a whole number of nanoseconds"))
@@ -116,4 +116,12 @@ fn row(number: usize, fields: Map<String, Value>, at: &At<'_>) -> Result<BenchRo
         return Err(at.place(place("samples_ns"), "is empty"));
     }
     Ok(BenchRow { number, fields, n_prompt, n_gen, n_depth, samples_ns, stated: None })
+}
+
+/// What is wrong with the times of a row's repetitions, which are no array.
+fn what_it_is(samples: Option<&Value>) -> &'static str {
+    match samples {
+        Some(_) => "is not an array of times",
+        None => "is missing, the times of its repetitions: was the file changed?",
+    }
 }
