@@ -45,7 +45,7 @@ struct Pass<T> {
     events: u64,
 }
 
-/// Keeps the passes of events: see [the module](self).
+/// Keeps the passes of events: those around what a condition is true of.
 #[derive(Debug, Clone)]
 pub struct Held<T> {
     when: When,
