@@ -284,8 +284,8 @@ fn where_nearly_all_passes_were_disturbed_the_median_spans_say_what_limits_it() 
         ceilings.readings.push(reading);
     }
     let headline = view::headline(&profile);
-    let begin = "62 of 64 decode passes were disturbed, so what limits decode has no verdict; by median \
-                 spans, LmHead takes the most time, ";
+    let begin = "62 of 64 decode passes were disturbed: a pass takes 1.62 ms, 1.11 ms by median spans, so what limits \
+                 decode has no verdict; by median spans, LmHead takes the most time, ";
     assert!(headline.starts_with(begin), "{headline}");
 }
 
