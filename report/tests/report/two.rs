@@ -1,6 +1,6 @@
 //! Pages of two runs, side by side.
 
-use brickscope::Profile;
+use brickscope::{NameKind, Profile};
 use brickscope_analysis::compare::{
     Comparison, Options, Process, RanksChange, RanksOfRun, Side, compare,
 };
@@ -186,8 +186,18 @@ fn bricks_of_one_side_are_in_what_is_left_of_its_pass() {
         let page = of_two(["a", "b"], &comparison, [&Ok(a.clone()), &Ok(b.clone())]);
         section(&page, "bricks").contains("those of one side only")
     };
-    assert!(page_of(&sample("moe"), &sample("elsewhere")));
     assert!(!page_of(&sample("moe"), &slower("moe", 900)));
+    // The brick that takes the most has another name in B.
+    let mut other = slower("moe", 900);
+    let takes_ns = |brick: usize| -> u64 {
+        let of = other.spans.iter().filter(|span| span.name.map(usize::from) == Some(brick));
+        of.map(|span| span.exclusive_ns).sum()
+    };
+    let is_brick = |brick: &usize| other.names[*brick].kind == NameKind::Brick;
+    let bricks = (0..other.names.len()).filter(is_brick);
+    let most = bricks.max_by_key(|brick| takes_ns(*brick)).expect("it has bricks");
+    other.names[most].name = "Another".to_owned();
+    assert!(page_of(&sample("moe"), &other));
 }
 
 #[test]
