@@ -18,6 +18,7 @@ import` makes of it. The lake itself is asked only for what it calls each run, a
 
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from fractions import Fraction
 from statistics import fmean, geometric_mean, median
@@ -31,6 +32,17 @@ class Recording(SimpleNamespace):
     def __init__(self, **given):
         absent = dict(folder=None, receipt=None, commit=None, session=None, refused=None)
         super().__init__(**{**absent, **given})
+
+
+def file_name(path):
+    """That of a model's file: machines have it in different folders."""
+    return re.split(r"[/\\]", path)[-1].removesuffix(".gguf")
+
+
+def format_in(words):
+    """The quantisation that the words of an architecture name, as llama-bench writes it."""
+    found = (word for word in words.split() if re.match(r"(Q|IQ|TQ|F|BF|MXFP)[0-9]", word))
+    return next(found, "").lower() or None
 
 
 def read(recording):
@@ -64,8 +76,8 @@ def read(recording):
 def of_head(of, run):
     """What profiles and receipts state alike. Profiles of other programs' files may lack any of it."""
     if of.get("model"):
-        run.model = of["model"]["name"] or of["model"]["path"] or None
-        run.quant = of["model"]["quantization"] or None
+        run.model = of["model"]["name"] or file_name(of["model"]["path"]) or None
+        run.quant = of["model"]["quantization"] or format_in(of["model"].get("architecture") or "")
     if of.get("machine"):
         run.cpu, run.cpus = of["machine"]["cpu"], of["machine"]["logical_cpus"]
     if of.get("run"):
@@ -261,7 +273,7 @@ def of_bench(rows, run):
     """A file of llama-bench: each repetition of a test is a pass."""
     run.engine, first = "llama.cpp", rows[0]
     run.created, run.commit, run.cpu = first["test_time"], first["build_commit"], first["cpu_info"]
-    run.model = first["model_filename"].split("/")[-1].removesuffix(".gguf")
+    run.model = file_name(first["model_filename"])
     # "llama 1B Q8_0"
     run.quant = first["model_type"].split()[2].lower()
     run.backend, run.threads, run.device = first["backends"], first["n_threads"], first["gpu_info"] or None
