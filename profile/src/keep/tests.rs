@@ -152,7 +152,6 @@ fn memory_is_bounded_and_slow_passes_are_all_there() {
 
 /// Ten hours at 278 passes a second.
 #[test]
-#[ignore = "takes seconds in a release build, and a minute in another: for the nightly run"]
 fn ten_hours_of_serving_take_no_more_than_64_mib() {
     serve(10_000_000, Limits { slowest: 48 << 20, sampled: 15 << 20 });
 }

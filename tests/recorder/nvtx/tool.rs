@@ -27,6 +27,7 @@ fn write(line: &str) {
 }
 
 extern "C" fn push(name: *const c_char) -> c_int {
+    // SAFETY: the protocol has a text that ends with a zero, which lives until this returns.
     let name = unsafe { CStr::from_ptr(name) };
     write(&format!("begin {}", name.to_str().expect("UTF-8")));
     0
@@ -43,6 +44,8 @@ pub extern "C" fn InitializeInjectionNvtx2(table: extern "C" fn(u32) -> *const c
     let callbacks = table(1).cast::<Callbacks>();
     let version = table(3).cast::<Version>();
     assert!(table(2).is_null() && table(99).is_null());
+    // SAFETY: tables 1 and 3 are those of the protocol, live as long as the program, and say their sizes first, which are
+    // compared before more of them is read; a module's table has as many places as it says.
     unsafe {
         assert_eq!((*callbacks).size, size_of::<Callbacks>());
         assert_eq!(((*version).size, (*version).version), (size_of::<Version>(), 3));

@@ -303,7 +303,7 @@ fn passes_of_a_program_that_is_no_server_take_nothing() {
 
 /// Ten hours of 16 places: more than a million passes, and some hundred thousand requests.
 #[test]
-#[ignore = "takes seconds in a release build, and minutes in another: for the nightly run"]
+#[ignore = "takes a minute and a half in a debug build: `.ci/nightly` runs it"]
 fn ten_hours_of_requests_take_no_more_than_64_mib() {
     let mut server = Server::new(16, 400, false);
     let mut served = Served::new(16 << 20);
