@@ -571,7 +571,7 @@ fn a_program_whose_recording_has_no_room_ends_as_it_would_alone() {
         let mut command = Command::new(command::program());
         command.args(["run", "--keep", "tail", "--keep-mib", "1", "--out"]).arg(&run);
         command.args(["--", "bash", "-c", &format!("ulimit -f {kib}; exec \"$0\"")]);
-        command.arg(programs().join("good/loads")).env("DECODES", "6000");
+        command.arg(programs().join("good/loads")).env("DECODES", "6000").env("QUICK", "");
         command.env("TMPDIR", dir.path()).env("BRICKSCOPE_CACHE", command::cache());
         let output = command.stdin(Stdio::null()).output().expect("it starts");
         let told = String::from_utf8_lossy(&output.stderr);

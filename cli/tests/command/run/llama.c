@@ -287,7 +287,7 @@ static struct tensor *make(const char *name, int type, int op, int64_t a, int64_
     t->ne[2] = t->ne[3] = 1;
     t->src[0] = x;
     t->src[1] = y;
-    t->takes = takes;
+    t->takes = getenv("QUICK") ? takes / 10 : takes;
     snprintf(t->name, sizeof t->name, "%s", name);
     return t;
 }
