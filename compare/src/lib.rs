@@ -7,7 +7,7 @@
 //!
 //! | folder or file | contents |
 //! |---|---|
-//! | `compare/` | two sets of processes: what became slower. `ratio.rs` intervals, `verdict.rs` what may be said, `ranks.rs` the ranks of two runs |
+//! | `compare/` | two sets of processes: what became slower. `comparison.rs` the way through, `rows.rs` its rows, `ratio.rs` intervals, `verdict.rs` what may be said, `ranks.rs` the ranks of two runs |
 //! | `fleet/` | many commits on many machines: is it the commit or the machine? |
 //! | `bisect/` | which of many revisions is slower: what to measure next, and what the results say |
 //! | `history/` | many runs (feature `receipt`): when the speed changed for good |

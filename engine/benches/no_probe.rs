@@ -30,28 +30,9 @@ const MODELS: [&str; 3] = ["tiny-Q8_0", "tiny-qwen2-Q4_K_M", "tiny-bitnet-TQ2_0"
 const FEW: i64 = 4;
 const MANY: i64 = 12;
 
-/// The parts of the repository that the engine is built from.
-const SOURCES: [&str; 19] = [
-    "Cargo.toml",
-    "Cargo.lock",
-    "README.md",
-    "src",
-    "examples",
-    "benches",
-    "tests",
-    "analysis",
-    "profile",
-    "kernels",
-    "sampler",
-    "live",
-    "llama",
-    "cli",
-    "engine/Cargo.toml",
-    "engine/fake-cuda",
-    "engine/src",
-    "engine/examples",
-    "engine/benches",
-];
+/// What a build needs besides the members of the workspace: the root's own files, and those that its sources include.
+const SOURCES: [&str; 7] =
+    ["Cargo.toml", "Cargo.lock", "README.md", "docs", "src", "examples", "benches"];
 
 fn main() -> ExitCode {
     if !env::args().any(|arg| arg == "--bench") {
@@ -85,7 +66,9 @@ fn run() -> Result<bool, String> {
     if tree.exists() {
         fs::remove_dir_all(&tree).map_err(|error| format!("{}: {error}", tree.display()))?;
     }
-    for source in SOURCES {
+    let manifest = fs::read_to_string(root.join("Cargo.toml"));
+    let manifest = manifest.map_err(|error| format!("Cargo.toml: {error}"))?;
+    for source in SOURCES.into_iter().chain(members(&manifest)?) {
         copy(&root.join(source), &tree.join(source))
             .map_err(|error| format!("{source}: {error}"))?;
     }
@@ -159,10 +142,23 @@ fn target_dir() -> PathBuf {
     this.ancestors().nth(3).expect("cargo builds in `release/deps`").to_owned()
 }
 
+/// The folders of the workspace's members besides the root, as its manifest lists them: Cargo builds none of them where one
+/// is missing.
+fn members(manifest: &str) -> Result<Vec<&str>, String> {
+    let list = manifest.split_once("\nmembers = [").and_then(|(_, rest)| rest.split_once(']'));
+    let (list, _) = list.ok_or("Cargo.toml lists no members")?;
+    // Every other piece is between two quotes.
+    Ok(list.split('"').skip(1).step_by(2).filter(|folder| *folder != ".").collect())
+}
+
+/// Copies a file or a folder, without what was built in it.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     if from.is_dir() {
         for entry in fs::read_dir(from)? {
             let entry = entry?;
+            if entry.file_name() == "target" {
+                continue;
+            }
             copy(&entry.path(), &to.join(entry.file_name()))?;
         }
         return Ok(());

@@ -11,22 +11,21 @@ mod tests;
 
 mod groups;
 mod one_pass;
+mod profiles;
+mod sentences;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use brickscope_profile::stats::{median_ns, student};
-use brickscope_profile::text::{count, percent, printable};
-use brickscope_profile::{
-    BrickStats, Disturbance, Disturber, Grain, NameKind, Pass, Phase, PhaseTotal, Profile, Source,
-    Total,
-};
+use brickscope_profile::{Disturbance, Disturber, Pass, Phase, Profile, Source};
 use serde::Serialize;
 
 use self::groups::{Group, OfBrick, grouped};
 pub use self::one_pass::OnePass;
-use crate::passes::{is_of_device, with_bricks};
-use crate::words::time;
+pub use self::profiles::{basis_in_words, is_of_medians, judged, median_pass_ns, shown};
+pub use self::sentences::notes;
+pub(crate) use self::sentences::passes_text;
+use crate::passes::is_of_device;
 
 /// A span is a stall if it took this many times the median of its brick, …
 pub const STALL: u64 = 8;
@@ -38,10 +37,6 @@ const RULE: u64 = 10;
 const LEAST_SPANS: usize = 7;
 /// With fewer passes that nothing disturbed, medians of spans are used.
 const LEAST_PASSES: usize = 5;
-/// A wait explains nothing of a stall that is this many times as long.
-const LITTLE: u64 = 10;
-/// Stalls that are listed one by one.
-const MOST_STALLS: usize = 3;
 
 /// What the passes of a phase typically take.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -556,288 +551,4 @@ fn has_all_spans(profile: &Profile) -> bool {
         && dropped.spans == 0
         && dropped.passes == 0
         && !profile.spans.is_empty()
-}
-
-/// The profile as it is shown: without the passes that [`Typical`] leaves out. Their number is in
-/// [`Dropped::left_out_passes`](brickscope_profile::Dropped::left_out_passes), and `is_left_out` marks them. Phases of
-/// which too few passes would remain keep all. If some passes were left out before, other than to warm up, or not all
-/// spans were kept, it is the profile as it was.
-#[must_use]
-pub fn shown(profile: &Profile) -> Cow<'_, Profile> {
-    if !has_all_spans(profile) || profile.dropped.left_out_later() > 0 {
-        return Cow::Borrowed(profile);
-    }
-    let mut left_out: HashSet<u32> = HashSet::new();
-    for typical in Typical::all(profile) {
-        if typical.basis == Basis::Passes && typical.left_out.passes > 0 {
-            let stalled: HashSet<u32> = typical.stalls.iter().map(|stall| stall.pass).collect();
-            let passes = profile.passes.iter().filter(|pass| pass.phase == typical.phase);
-            let is_out = |pass: &&Pass| pass.is_disturbed() || stalled.contains(&pass.serial);
-            left_out.extend(passes.filter(is_out).map(|pass| pass.serial));
-        }
-    }
-    if left_out.is_empty() {
-        return Cow::Borrowed(profile);
-    }
-    match profile.without(|pass| left_out.contains(&pass.serial)) {
-        Ok(rest) => Cow::Owned(rest),
-        Err(_) => Cow::Borrowed(profile),
-    }
-}
-
-/// The profile by which a phase is judged: as [`shown`], and where nearly all passes were disturbed, with the sums that
-/// the passes would have if each span took the median of its brick. Where single spans were not kept, each span that is
-/// a stall by its brick's histogram counts as the brick's median. Of a device by itself, the passes of which bricks were
-/// timed.
-#[must_use]
-pub fn judged(profile: &Profile, phase: Phase) -> Cow<'_, Profile> {
-    if is_of_device(profile) {
-        return finely_timed(profile, phase);
-    }
-    if !has_all_spans(profile) {
-        return capped(profile, phase);
-    }
-    let shown = shown(profile);
-    // Of all passes: those that remain may seem to have further stalls.
-    let Some(typical) = Typical::of(profile, phase) else { return shown };
-    if typical.basis != Basis::Spans {
-        return shown;
-    }
-    let mut judged = shown.into_owned();
-    let n = typical.passes as f64;
-    let mut attributed = 0_u64;
-    let bricks = judged
-        .totals
-        .iter_mut()
-        .filter(|total| total.phase == Some(phase) && total.kind == NameKind::Brick);
-    for total in bricks {
-        let stats = &mut total.stats;
-        let of = |brick: &&TypicalBrick| brick.name == stats.name && brick.source == total.source;
-        let Some(brick) = typical.bricks.iter().find(of) else { continue };
-        let own_ns = ((brick.time.ns * n) as u64).min(stats.exclusive_ns);
-        // What lies inside of it is judged by itself.
-        stats.total_ns = stats.total_ns.saturating_sub(stats.exclusive_ns - own_ns);
-        stats.exclusive_ns = own_ns;
-        attributed = attributed.saturating_add(own_ns);
-    }
-    for total in judged.phases.iter_mut().filter(|total| total.phase == phase) {
-        total.attributed_ns = attributed;
-        total.unattributed_ns = ((typical.unattributed.ns * n) as u64).min(total.unattributed_ns);
-        total.wall_ns = attributed.saturating_add(total.unattributed_ns);
-    }
-    Cow::Owned(judged)
-}
-
-/// Whether what [`judged`] says of a phase is by the median span of each brick, since nearly all passes were disturbed.
-#[must_use]
-pub fn is_of_medians(profile: &Profile, phase: Phase) -> bool {
-    Typical::of(profile, phase).is_some_and(|typical| typical.basis == Basis::Spans)
-}
-
-/// What a pass takes by that, in nanoseconds. `None` if [`judged`] is by the passes themselves.
-#[must_use]
-pub fn median_pass_ns(profile: &Profile, phase: Phase) -> Option<f64> {
-    if !is_of_medians(profile, phase) {
-        return None;
-    }
-    let judged = judged(profile, phase);
-    let total = judged.phase(phase).filter(|total| total.passes > 0)?;
-    Some(total.wall_ns as f64 / total.passes as f64)
-}
-
-/// What the sums of a phase are on each screen where it is [`judged`] by others than were measured: `by median spans: 4.49 ms
-/// of the 18.5 ms that a pass took`.
-#[must_use]
-pub fn basis_in_words(is_of_medians: bool, judged: &PhaseTotal, measured: &PhaseTotal) -> String {
-    let each = |total: &PhaseTotal| time(total.wall_ns as f64 / total.passes.max(1) as f64);
-    let how = if is_of_medians { "by median spans" } else { "without stalls" };
-    format!("{how}: {} of the {} that a pass took", each(judged), each(measured))
-}
-
-/// A device's profile with the passes of a phase in which bricks were timed. Others have no bricks, but layers, or the
-/// whole pass: that is no gap.
-fn finely_timed(profile: &Profile, phase: Phase) -> Cow<'_, Profile> {
-    let Some(total) = profile.phase(phase) else { return Cow::Borrowed(profile) };
-    let fine = with_bricks(profile, total);
-    if fine == *total {
-        return Cow::Borrowed(profile);
-    }
-    let mut judged = profile.clone();
-    for total in judged.phases.iter_mut().filter(|total| total.phase == phase) {
-        *total = fine;
-    }
-    judged.grains.retain(|of| of.phase != phase || of.grain > Grain::Layer);
-    Cow::Owned(judged)
-}
-
-/// A profile without single spans, in which a stall counts as the median of its brick.
-fn capped(profile: &Profile, phase: Phase) -> Cow<'_, Profile> {
-    let Some(total) = profile.phase(phase) else { return Cow::Borrowed(profile) };
-    let of_pass = total.wall_ns / total.passes.max(1) / STALL_OF_PASS;
-    let longer = |stats: &BrickStats| {
-        // Of bricks with others inside, the histogram isn't of their own time.
-        let is_whole = stats.exclusive_ns == stats.total_ns;
-        let is_known = is_whole && stats.histogram.count() == stats.count;
-        let p50_ns = stats.percentiles().p50_ns.filter(|_| is_known)?;
-        let bound = p50_ns.saturating_mul(STALL).max(p50_ns.saturating_add(of_pass));
-        let (n, sum) = stats.histogram.above(bound);
-        (n > 0 && n <= (total.passes / RULE).max(1))
-            .then(|| sum.saturating_sub(n.saturating_mul(p50_ns)).min(stats.exclusive_ns))
-    };
-    let in_phase = |total: &Total| total.phase == Some(phase) && total.kind == NameKind::Brick;
-    let is_stalled = |total: &&Total| in_phase(total) && longer(&total.stats).is_some();
-    if !profile.totals.iter().any(|total| is_stalled(&total)) {
-        return Cow::Borrowed(profile);
-    }
-    let mut capped = profile.clone();
-    let mut all_ns = 0_u64;
-    for total in capped.totals.iter_mut().filter(|total| in_phase(total)) {
-        let Some(ns) = longer(&total.stats) else { continue };
-        total.stats.exclusive_ns -= ns;
-        total.stats.total_ns -= ns;
-        all_ns = all_ns.saturating_add(ns);
-    }
-    for total in capped.phases.iter_mut().filter(|total| total.phase == phase) {
-        total.attributed_ns = total.attributed_ns.saturating_sub(all_ns);
-        total.wall_ns = total.wall_ns.saturating_sub(all_ns);
-    }
-    Cow::Owned(capped)
-}
-
-/// What was left out of the tables or disturbed, by whom, and each stall: a sentence each.
-#[must_use]
-pub fn notes(profile: &Profile) -> Vec<String> {
-    let mut notes = Vec::new();
-    for typical in Typical::all(profile) {
-        let phase = typical.phase;
-        let Some(total) = profile.phase(phase) else { continue };
-        let of = format!("of {} of {phase}", passes_text(total.passes));
-        let LeftOut { passes, wall_ns, disturbed, stalled } = &typical.left_out;
-        let mut causes: Vec<String> =
-            disturbed.iter().map(|(&by, &n)| cause(by, n, profile)).collect();
-        if *stalled > 0 {
-            causes.push(format!("{stalled} had a stall"));
-        }
-        let causes = causes.join(", ");
-        match typical.basis {
-            Basis::Passes if *passes > 0 => notes.push(format!(
-                "left out of the tables: {passes} {of}, {}; {causes}",
-                milliseconds(*wall_ns)
-            )),
-            Basis::Spans => notes.push(format!(
-                "disturbed: {passes} {of}; {causes}. Too few others remain to leave them out, so bricks \
-                 of {phase} are by their median spans, which interrupted ones don't move"
-            )),
-            Basis::Sums if total.disturbed > 0 => {
-                let since = if profile.imported.is_some() {
-                    "since this run was imported"
-                } else if !profile.devices.is_empty() {
-                    "since what disturbs devices is not known"
-                } else {
-                    "since single spans were not kept"
-                };
-                let n = total.disturbed;
-                notes.push(format!("disturbed: {n} {of}; they are in the tables, {since}"));
-            }
-            _ => {}
-        }
-        if let Some(unknown) = typical.unwatched.filter(|&unknown| unknown > 0) {
-            notes.push(format!("whether they were disturbed is not known for {unknown} {of}"));
-        }
-        notes.extend(typical.stalls.iter().take(MOST_STALLS).map(|stall| stall.note(phase)));
-        if typical.stalls.len() > MOST_STALLS {
-            let more = typical.stalls.len() - MOST_STALLS;
-            notes.push(format!("{more} more such stalls in {phase}"));
-        }
-    }
-    notes
-}
-
-fn cause(by: Disturber, n: u64, profile: &Profile) -> String {
-    match by {
-        Disturber::Others => format!("other programs disturbed {n}"),
-        Disturber::OwnThreads => {
-            let cpus = profile.machine.as_ref().and_then(|machine| machine.logical_cpus);
-            let may_use = cpus.map_or(String::new(), |cpus| {
-                format!(" (it may use {})", count(cpus.into(), "CPU"))
-            });
-            format!("threads of this process shared a CPU in {n}{may_use}")
-        }
-        Disturber::Quota => format!("the quota of its control group stopped {n}"),
-        Disturber::Hypervisor => format!("the hypervisor took CPUs in {n}"),
-        Disturber::Unknown => format!("{n} waited for a CPU, which others may have had"),
-    }
-}
-
-pub(crate) fn passes_text(n: u64) -> String {
-    format!("{n} {}", if n == 1 { "pass" } else { "passes" })
-}
-
-fn milliseconds(ns: u64) -> String {
-    format!("{:.3} ms", ns as f64 / 1e6)
-}
-
-impl Stall {
-    /// Whether it is the profiler's own: half of what it took longer, or more, a thread made the memory that it records into.
-    #[must_use]
-    pub fn is_of_profiler(&self) -> bool {
-        self.prepared_ns > 0 && self.prepared_ns >= self.ns.saturating_sub(self.median_ns) / 2
-    }
-
-    /// One sentence: when, where, how much of the wall, and what the scheduler said.
-    fn note(&self, phase: Phase) -> String {
-        let brick = match &self.brick {
-            Some(name) => printable(name),
-            None => "time between bricks".to_owned(),
-        };
-        let layer = self.layer.map_or(String::new(), |layer| format!(" of layer {layer}"));
-        let scheduler = match self.disturbance {
-            _ if self.is_of_profiler() => format!(
-                "brickscope itself: a thread made its log for {} of it, which `prepare_thread` does \
-                 before",
-                milliseconds(self.prepared_ns)
-            ),
-            None => "what the scheduler did then is not known".to_owned(),
-            Some(of) => {
-                let share = if of.passes > 1 { " in it and its neighbours" } else { "" };
-                match (of.longest_wait_ns, of.disturber()) {
-                    (None, _) => "how long threads waited for a CPU is not known".to_owned(),
-                    (Some(ns), Some(by)) => format!(
-                        "a thread waited {} for a CPU{share}: {}",
-                        milliseconds(ns),
-                        who(by)
-                    ),
-                    (Some(ns), None) => {
-                        let waited = format!(
-                            "no thread waited more than {} for a CPU{share}",
-                            milliseconds(ns)
-                        );
-                        let longer_ns = self.ns.saturating_sub(self.median_ns);
-                        let is_little = ns < longer_ns / LITTLE;
-                        let so = if is_little { ", so it was not the scheduler" } else { "" };
-                        waited + so
-                    }
-                }
-            }
-        };
-        format!(
-            "stall: {brick}{layer} took {}, {} times its median, {} of the wall of {phase}; at {:.3} s, \
-             position {}; {scheduler}",
-            milliseconds(self.ns),
-            self.ns / self.median_ns.max(1),
-            percent(self.of_wall, 1.0),
-            self.at_ns as f64 / 1e9,
-            self.position
-        )
-    }
-}
-
-fn who(by: Disturber) -> &'static str {
-    match by {
-        Disturber::Others => "other programs had it",
-        Disturber::OwnThreads => "other threads of this process had it",
-        Disturber::Quota => "the quota of its control group was used up",
-        Disturber::Hypervisor => "the hypervisor took CPUs",
-        Disturber::Unknown => "who had it is not known",
-    }
 }

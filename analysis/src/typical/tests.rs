@@ -1,7 +1,9 @@
 use brickscope::{BrickId, BrickProfiler, MockClock};
+use brickscope_profile::text::percent;
 use brickscope_profile::{CeilingReading, Ceilings, Data, Preparation, ReadingTime, Work};
 use proptest::prelude::*;
 
+use super::sentences::milliseconds;
 use super::*;
 use crate::roofline::{Bound, Reach, Roofline};
 use crate::view;

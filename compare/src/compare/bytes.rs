@@ -4,7 +4,8 @@ use brickscope_profile::stats::median;
 use brickscope_profile::{Absent, Phase};
 use serde::Serialize;
 
-use super::{Brick, Side, Test, TestChange, brick_names, tests_of, trimming};
+use super::samples::{brick_names, tests_of};
+use super::{Brick, Side, Test, TestChange, trimming};
 
 /// Where bytes are alike, up to this part of them, they are no reason for anything.
 const ALIKE: f64 = 0.01;

@@ -57,9 +57,11 @@
 //! others harder to judge.
 
 mod bytes;
+mod comparison;
 mod counted;
 mod drift;
 mod environment;
+mod error;
 mod exchange;
 mod from_profile;
 #[cfg(feature = "receipt")]
@@ -71,9 +73,12 @@ mod middle;
 mod moved;
 mod moved_kernels;
 mod moved_layers;
+mod options;
 mod pairs;
 mod ranks;
 mod ratio;
+mod rows;
+mod samples;
 #[cfg(test)]
 mod simulated;
 mod trimming;
@@ -82,17 +87,15 @@ mod verdict;
 mod work;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use brickscope_profile::stats::median;
-use brickscope_profile::text::{printable, printable_text};
 use brickscope_profile::{Absent, Phase};
 use serde::{Deserialize, Serialize};
 
 pub use self::bytes::BytesMoved;
+pub use self::comparison::compare;
 pub use self::counted::Counted;
-use self::environment::Differences;
 pub use self::environment::{Difference, Fact, Weight};
+pub use self::error::CompareError;
 pub use self::from_profile::UnusableProfile;
 pub use self::inside::{Inside, KernelSum, LayerCell};
 pub use self::looks::{look_after, until_next_look};
@@ -100,13 +103,12 @@ pub use self::middle::{of_most_tokens, pass_ns};
 pub use self::moved::{Moved, Versus, versus};
 pub use self::moved_kernels::{KernelTime, KernelsOfBrick};
 pub use self::moved_layers::{LayerSpread, MovedLayer, MovedLayers};
+pub use self::options::Options;
 pub use self::pairs::MovedPart;
 pub use self::ranks::{
     FoundIn, LinkChange, RankChange, RanksChange, RanksOfRun, SlowestChange, StragglerChange,
     TransferChange, TwoTimes,
 };
-use self::ratio::Ratio;
-use self::turns::Order;
 pub use self::turns::{Pairing, Turn, evened, turns_at_random};
 pub use self::verdict::{Outcome, Verdict, holm};
 pub use self::work::Work;
@@ -244,38 +246,6 @@ pub struct Brick {
     pub bytes: Vec<u64>,
 }
 
-/// How to compare.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Options {
-    /// The smallest change that matters, 0.03 for 3 %.
-    pub threshold: f64,
-    /// Bricks and categories that take less than this part of their test on both sides are listed, but
-    /// not judged.
-    pub min_share: f64,
-    /// Compare even sides that ran under different conditions.
-    pub is_forced: bool,
-    /// Compare sides with two models, or with two formats of one: what that brings is the question.
-    pub models_may_differ: bool,
-    /// The probability of a false alarm: [`LEVEL`], or less of it for who compares more than once.
-    pub level: f64,
-    /// The only phase whose [tests](Test::is_of) are compared and judged; `None` for all tests.
-    pub phase: Option<Phase>,
-}
-
-impl Default for Options {
-    /// A threshold of 3 %, rows from 1 % of their test on, and equal conditions only.
-    fn default() -> Self {
-        Self {
-            threshold: 0.03,
-            min_share: 0.01,
-            is_forced: false,
-            models_may_differ: false,
-            level: LEVEL,
-            phase: None,
-        }
-    }
-}
-
 /// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
@@ -387,507 +357,4 @@ pub struct Change {
     /// side has none. If the processes vary too much for an interval to mean anything, `low`, `high` and `visible`
     /// are `None` and this says so.
     pub reason: Option<String>,
-}
-
-/// The reason why sides can't be compared.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum CompareError {
-    /// The threshold is not a number above 0.
-    Threshold(f64),
-    /// A side has no processes.
-    Empty {
-        /// Its name.
-        side: String,
-    },
-    /// Two files hold the same process.
-    Copy {
-        /// The one file.
-        one: String,
-        /// The other.
-        other: String,
-    },
-    /// The sides ran under different conditions.
-    Unlike(Vec<Difference>),
-    /// A side has no test of the [phase](Options::phase) that is asked for.
-    NoTestOfPhase {
-        /// The side's name.
-        side: String,
-        /// The phase.
-        phase: Phase,
-        /// The tests that it has.
-        tests: Vec<String>,
-    },
-    /// They have no test in common.
-    NoCommonTest {
-        /// The tests of side A.
-        a: Vec<String>,
-        /// The tests of side B.
-        b: Vec<String>,
-    },
-}
-
-impl fmt::Display for CompareError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Threshold(value) => {
-                write!(f, "the smallest change that matters must be above 0, not {value}")
-            }
-            Self::Empty { side } => write!(f, "{} has no runs", printable_text(side)),
-            Self::Copy { one, other } if one == other => write!(
-                f,
-                "{} is there twice: a run says nothing about how it varies",
-                printable_text(one)
-            ),
-            Self::Copy { one, other } => write!(
-                f,
-                "{} and {} hold the same run: a copy says nothing about how runs vary",
-                printable_text(one),
-                printable_text(other)
-            ),
-            Self::Unlike(differences) => {
-                writeln!(f, "these runs can't be compared, since they differ in")?;
-                for difference in differences {
-                    writeln!(f, "  {difference}")?;
-                }
-                write!(f, "any of these could cause a change of time")
-            }
-            Self::NoTestOfPhase { side, phase, tests } => {
-                let names: Vec<String> = tests.iter().map(|name| printable(name)).collect();
-                write!(
-                    f,
-                    "{} has no test of {phase} alone: it has {}",
-                    printable_text(side),
-                    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-                )
-            }
-            Self::NoCommonTest { a, b } => {
-                // `decode`, or `decode on the device`.
-                let is_list = |names: &[String]| {
-                    let is_phase = |name: &str| {
-                        let word = name.split_once(" on ").map_or(name, |(phase, _)| phase);
-                        Phase::ALL.iter().any(|phase| phase.name() == word)
-                    };
-                    names.iter().any(|name| !is_phase(name))
-                };
-                let hint = match is_list(a) != is_list(b) {
-                    true => {
-                        ": one side has a benchmark's tests, the other a profile's passes. Compare two benchmarks or two \
-                         profiles; of a file of llama-bench, `brickscope import --rows` makes a profile"
-                    }
-                    false => "",
-                };
-                let [a, b] = [a, b].map(|names| {
-                    let names: Vec<String> = names.iter().map(|name| printable(name)).collect();
-                    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-                });
-                write!(
-                    f,
-                    "the sides have no test in common: A has the tests {a}; B has the tests {b}{hint}"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for CompareError {}
-
-/// Compares the times of side `b` with those of side `a`.
-///
-/// # Errors
-///
-/// See [`CompareError`]. Too few processes are not an error: every verdict is then
-/// [`Verdict::Inconclusive`].
-pub fn compare(a: &Side, b: &Side, options: &Options) -> Result<Comparison, CompareError> {
-    compare_beside(a, b, [a, b], options)
-}
-
-/// As [`compare`], where `whole` has the samples that sides of fewer samples were made from: they say how times change
-/// within a process.
-fn compare_beside(
-    a: &Side,
-    b: &Side,
-    whole: [&Side; 2],
-    options: &Options,
-) -> Result<Comparison, CompareError> {
-    if !(options.threshold > 0.0 && options.threshold.is_finite()) {
-        return Err(CompareError::Threshold(options.threshold));
-    }
-    if let Some(side) = [a, b].into_iter().find(|side| side.processes.is_empty()) {
-        return Err(CompareError::Empty { side: side.name.clone() });
-    }
-    if let Some((one, other)) = copies(whole[0], whole[1]) {
-        return Err(CompareError::Copy { one, other });
-    }
-    let first = |side: &Side| {
-        let tests = side.processes[0].tests.iter().map(|test| test.name.clone());
-        tests.collect::<Vec<String>>()
-    };
-    let is_asked = |test: &&Test| options.phase.is_none_or(|phase| test.is_of(phase));
-    if let Some(phase) = options.phase {
-        let is_without = |side: &&Side| !side.processes[0].tests.iter().any(|test| is_asked(&test));
-        if let Some(side) = [a, b].into_iter().find(is_without) {
-            return Err(CompareError::NoTestOfPhase {
-                side: side.name.clone(),
-                phase,
-                tests: first(side),
-            });
-        }
-    }
-    let names: Vec<String> = a.processes[0]
-        .tests
-        .iter()
-        .filter(is_asked)
-        .map(|test| test.name.clone())
-        .filter(|name| is_everywhere(name, a) && is_everywhere(name, b))
-        .collect();
-    let Differences { unlike, models, may } =
-        environment::differences(a, b, &names, options.models_may_differ);
-    if !unlike.is_empty() && !options.is_forced {
-        return Err(CompareError::Unlike(unlike));
-    }
-    if names.is_empty() {
-        return Err(CompareError::NoCommonTest { a: first(a), b: first(b) });
-    }
-    let order = turns::order(a, b);
-    let mut tests: Vec<Rows> =
-        names.iter().map(|name| Rows::new(name, [a, b], whole, &order, options)).collect();
-    verdict::judge(&mut tests, options);
-    let mut tests: Vec<TestChange> = tests.into_iter().map(Rows::into_change).collect();
-    tests.iter_mut().for_each(|test| bytes::add(test, [a, b], !models.is_empty()));
-    Ok(Comparison {
-        threshold: options.threshold,
-        level: options.level,
-        power: POWER,
-        a: Compared::new(whole[0]),
-        b: Compared::new(whole[1]),
-        pairing: order.pairing,
-        forced: unlike,
-        models,
-        differences: may,
-        tests,
-        ranks: RanksChange::of_sides(whole),
-        kernels_in_both: in_both::shares(whole),
-    })
-}
-
-/// The names of two processes, on either side, that are the same process.
-fn copies(a: &Side, b: &Side) -> Option<(String, String)> {
-    same(a.processes.iter().chain(&b.processes).collect())
-}
-
-impl Side {
-    /// The names of two of its processes that have the same measurements, so that one is a copy.
-    #[must_use]
-    pub fn copies(&self) -> Option<(String, String)> {
-        same(self.processes.iter().collect())
-    }
-}
-
-fn same(mut all: Vec<&Process>) -> Option<(String, String)> {
-    // By their measurements: no two processes measure the same nanoseconds throughout.
-    let times = |process: &Process| {
-        let walls = process.tests.iter().map(|test| test.wall_ns.clone());
-        walls.collect::<Vec<Vec<u64>>>()
-    };
-    all.retain(|process| process.tests.iter().map(|test| test.wall_ns.len()).sum::<usize>() > 0);
-    all.sort_by_cached_key(|process| times(process));
-    let same = all.windows(2).find(|two| times(two[0]) == times(two[1]))?;
-    Some((same[0].name.clone(), same[1].name.clone()))
-}
-
-fn is_everywhere(test: &str, side: &Side) -> bool {
-    let has = |process: &Process| {
-        process.tests.iter().any(|of| of.name == test && !of.wall_ns.is_empty())
-    };
-    side.processes.iter().all(has)
-}
-
-impl Compared {
-    fn new(side: &Side) -> Self {
-        let samples = |process: &Process| {
-            process.tests.iter().map(|test| test.wall_ns.len() as u64).sum::<u64>()
-        };
-        Self {
-            name: side.name.clone(),
-            processes: side.processes.len(),
-            samples: side.processes.iter().map(samples).sum(),
-            disturbed: side.processes.iter().map(|process| process.disturbed).sum(),
-            doubts: side
-                .processes
-                .iter()
-                .flat_map(|p| p.doubts.iter().map(|doubt| (p.name.clone(), doubt.clone())))
-                .collect(),
-            not_verified: side
-                .processes
-                .iter()
-                .filter_map(|p| Some((p.name.clone(), p.not_verified.clone()?)))
-                .collect(),
-        }
-    }
-}
-
-/// A row before it is judged.
-#[derive(Debug)]
-struct Row {
-    change: Change,
-    ratio: Option<Ratio>,
-    /// By how much, as a logarithm, times change within a process: a quarter of the processes reach this. Only
-    /// where there are too few processes to rule out that it is this change that the sides show.
-    within: Option<f64>,
-}
-
-/// A test before it is judged.
-#[derive(Debug)]
-struct Rows {
-    test: TestChange,
-    whole: Row,
-    categories: Vec<Row>,
-    bricks: Vec<Row>,
-}
-
-impl Rows {
-    fn new(
-        name: &str,
-        [a, b]: [&Side; 2],
-        whole: [&Side; 2],
-        order: &Order,
-        options: &Options,
-    ) -> Self {
-        let (sides, samples) =
-            ([a, b].map(|side| tests_of(side, name)), whole.map(|side| tests_of(side, name)));
-        let walls = sides.each_ref().map(|side| medians(side, |test| Some(test.wall_ns.clone())));
-        let seconds = seconds(a, b);
-        let row = |name: &str, of: &dyn Fn(&Test) -> Option<Vec<u64>>| {
-            let times = sides.each_ref().map(|side| medians(side, of));
-            let few = sides.iter().any(|side| side.len() < exchange::PAIRS_THAT_DECIDE);
-            let within = few.then(|| within(&samples, of)).flatten();
-            let row = Row::new(name, &times, &walls, order, seconds.as_ref());
-            Row { within, ..row }
-        };
-        let whole = row(name, &|test| Some(test.wall_ns.clone()));
-
-        let [names_a, names_b] = sides.each_ref().map(|side| brick_names(side));
-        let without = |names: &[String], others: &[String]| {
-            let only = names.iter().filter(|name| !others.contains(name));
-            only.cloned().collect::<Vec<String>>()
-        };
-        let mut test = TestChange {
-            name: name.to_owned(),
-            phase: sides[0][0].phase,
-            tokens: sides[0][0].tokens,
-            sample: sides[0][0].sample,
-            whole: whole.change.clone(),
-            categories: Vec::new(),
-            bricks: Vec::new(),
-            small: Vec::new(),
-            only_in_a: without(&names_a, &names_b),
-            only_in_b: without(&names_b, &names_a),
-            bytes: None,
-            bytes_absent: None,
-        };
-        let mut bricks: Vec<Row> = names_a
-            .iter()
-            .filter(|name| names_b.contains(name))
-            .map(|name| row(name, &|test| brick_ns(test, name)))
-            .collect();
-        let has_rest = |test: &&Test| test.unattributed_ns.len() == test.wall_ns.len();
-        if sides.iter().flatten().all(has_rest) {
-            bricks.push(row(UNATTRIBUTED, &|test| Some(test.unattributed_ns.clone())));
-        }
-        let mut categories: Vec<String> = Vec::new();
-        for brick in sides.iter().flatten().flat_map(|test| &test.bricks) {
-            if !categories.contains(&brick.category) {
-                categories.push(brick.category.clone());
-            }
-        }
-        let mut categories: Vec<Row> =
-            categories.iter().map(|name| row(name, &|test| category_ns(test, name))).collect();
-
-        let share_of = |row: &Row| {
-            let of_b = row.change.b_ns.zip(whole.change.b_ns).map(|(part, whole)| part / whole);
-            row.change.share.into_iter().chain(of_b).fold(0.0, f64::max)
-        };
-        bricks.retain(|row| {
-            let share = share_of(row);
-            let is_small = share < options.min_share;
-            if is_small {
-                test.small.push((row.change.name.clone(), share));
-            }
-            !is_small
-        });
-        categories.retain(|row| share_of(row) >= options.min_share);
-        for rows in [&mut bricks, &mut categories] {
-            let key = |row: &Row| row.change.a_ns.unwrap_or(0.0);
-            rows.sort_by(|x, y| key(y).total_cmp(&key(x)));
-        }
-        test.small.sort_by(|x, y| y.1.total_cmp(&x.1));
-        Self { test, whole, categories, bricks }
-    }
-
-    fn into_change(self) -> TestChange {
-        let changes = |rows: Vec<Row>| rows.into_iter().map(|row| row.change).collect();
-        TestChange {
-            whole: self.whole.change,
-            categories: changes(self.categories),
-            bricks: changes(self.bricks),
-            ..self.test
-        }
-    }
-}
-
-impl Row {
-    /// From the medians of the processes of both sides; `None` for a process without a time.
-    fn new(
-        name: &str,
-        times: &[Vec<Option<f64>>; 2],
-        walls: &[Vec<Option<f64>>; 2],
-        order: &Order,
-        seconds: Option<&[Vec<f64>; 2]>,
-    ) -> Self {
-        let logs = |times: &Vec<Option<f64>>| -> Option<Vec<f64>> {
-            times.iter().map(|time| time.filter(|&ns| ns > 0.0).map(f64::ln)).collect()
-        };
-        let typical = |times: &[Option<f64>]| {
-            let known: Vec<Option<f64>> = times.iter().copied().filter(Option::is_some).collect();
-            // Zeros have no logarithm; with any, the plain median has to do.
-            logs(&known).and_then(|logs| trimming::typical(&logs)).map_or_else(
-                || median(&known.into_iter().flatten().collect::<Vec<f64>>()),
-                |(log, _)| Some(log.exp()),
-            )
-        };
-        let [a_ns, b_ns] = times.each_ref().map(|times| typical(times));
-        let both = logs(&times[0]).zip(logs(&times[1]));
-        let b_interval_ns = both.as_ref().and_then(|(_, b)| {
-            let interval = trimming::typical(b)?.1?;
-            Some((interval.0.exp(), interval.1.exp()))
-        });
-        let fewest = times[0].len().min(times[1].len());
-        let enough = both.as_ref().filter(|_| fewest >= ratio::MIN_PROCESSES);
-        let ratio = enough.and_then(|(a, b)| match &order.pairing {
-            Pairing::Paired { pairs } => {
-                let logs: Vec<f64> = pairs.iter().map(|&(i, j)| b[j] - a[i]).collect();
-                Ratio::paired(&logs, &order.a_first)
-            }
-            Pairing::Unpaired { .. } => {
-                Ratio::unpaired(a, b, seconds.map(|[a, b]| [a.as_slice(), b.as_slice()]))
-            }
-        });
-        let reason = match (&both, &ratio) {
-            (None, _) if a_ns.is_none() => Some("only B has it".to_owned()),
-            (None, _) if b_ns.is_none() => Some("only A has it".to_owned()),
-            (None, _) => Some("some processes spent no time in it".to_owned()),
-            (_, None) => Some(format!(
-                "{}: no verdict below {} a side, since fewer agree by chance too often",
-                match (fewest, &order.pairing) {
-                    (1, _) => "one process only".to_owned(),
-                    (n, Pairing::Paired { .. }) => format!("{n} pairs only"),
-                    (n, _) => format!("{n} processes only"),
-                },
-                ratio::MIN_PROCESSES
-            )),
-            (_, Some(ratio)) if ratio.error == 0.0 => {
-                Some("all processes have the same times, which no measurement gives".to_owned())
-            }
-            _ => None,
-        };
-        Self {
-            change: Change {
-                name: name.to_owned(),
-                share: a_ns.zip(typical(&walls[0])).map(|(part, wall)| part / wall),
-                a_ns,
-                b_ns,
-                b_interval_ns,
-                // Without an interval where there are too few for one.
-                change: a_ns.zip(b_ns).filter(|_| fewest > 1).map(|(a, b)| b / a - 1.0),
-                low: None,
-                high: None,
-                visible: None,
-                processes_needed: None,
-                verdict: Verdict::Inconclusive,
-                reason,
-            },
-            ratio: ratio.filter(|ratio| ratio.error > 0.0),
-            within: None,
-        }
-    }
-}
-
-/// When the processes of both sides were measured, if that is known of all.
-fn seconds(a: &Side, b: &Side) -> Option<[Vec<f64>; 2]> {
-    let of = |side: &Side| -> Option<Vec<f64>> {
-        let seconds: Option<Vec<f64>> = side.processes.iter().map(|p| p.seconds).collect();
-        // Receipts of one second have no order.
-        seconds.filter(|seconds| seconds.windows(2).all(|two| two[0] < two[1]))
-    };
-    Some([of(a)?, of(b)?])
-}
-
-/// The part of a time's logarithm that a quarter of the processes change by within themselves: between the medians
-/// of up to five stretches of consecutive samples.
-fn within(sides: &[Vec<&Test>; 2], of: &dyn Fn(&Test) -> Option<Vec<u64>>) -> Option<f64> {
-    const STRETCHES: usize = 5;
-    let of_one = |test: &&Test| -> Option<f64> {
-        let samples: Vec<f64> = of(test)?.into_iter().map(|ns| ns as f64).collect();
-        let n = samples.len().min(STRETCHES);
-        let stretch = |i: usize| {
-            median(&samples[i * samples.len() / n..(i + 1) * samples.len() / n]).map(f64::ln)
-        };
-        let logs = (0..n).map(stretch).collect::<Option<Vec<f64>>>()?;
-        let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let least = logs.iter().copied().fold(f64::INFINITY, f64::min);
-        Some(most - least).filter(|spread| spread.is_finite())
-    };
-    let mut spreads: Vec<f64> = sides.iter().flatten().filter_map(of_one).collect();
-    spreads.sort_by(f64::total_cmp);
-    spreads.get(3 * spreads.len() / 4).copied()
-}
-
-fn tests_of<'s>(side: &'s Side, name: &str) -> Vec<&'s Test> {
-    side.processes.iter().filter_map(|process| test_of(process, name)).collect()
-}
-
-fn test_of<'p>(process: &'p Process, name: &str) -> Option<&'p Test> {
-    process.tests.iter().find(|test| test.name == name)
-}
-
-/// Each sample's time in the bricks of a name, which may be in two categories.
-fn brick_ns(test: &Test, name: &str) -> Option<Vec<u64>> {
-    sum_ns(test, |brick| brick.name == name)
-}
-
-/// The names of the bricks of these tests, in their order.
-fn brick_names(tests: &[&Test]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for brick in tests.iter().flat_map(|test| &test.bricks) {
-        if !names.contains(&brick.name) {
-            names.push(brick.name.clone());
-        }
-    }
-    names
-}
-
-/// Each sample's time in the bricks of a category.
-fn category_ns(test: &Test, category: &str) -> Option<Vec<u64>> {
-    sum_ns(test, |brick| brick.category == category)
-}
-
-fn sum_ns(test: &Test, is_meant: impl Fn(&Brick) -> bool) -> Option<Vec<u64>> {
-    let mut sums: Option<Vec<u64>> = None;
-    for brick in test.bricks.iter().filter(|brick| is_meant(brick)) {
-        let sums = sums.get_or_insert_with(|| vec![0; brick.ns.len()]);
-        for (sum, ns) in sums.iter_mut().zip(&brick.ns) {
-            *sum = sum.saturating_add(*ns);
-        }
-    }
-    sums
-}
-
-/// The median of each process's samples.
-fn medians(tests: &[&Test], of: impl Fn(&Test) -> Option<Vec<u64>>) -> Vec<Option<f64>> {
-    let of_one = |test: &&Test| {
-        let samples: Vec<f64> = of(test)?.into_iter().map(|ns| ns as f64).collect();
-        median(&samples)
-    };
-    tests.iter().map(of_one).collect()
 }

@@ -3,6 +3,7 @@
 use brickscope_profile::Absent;
 use serde::Serialize;
 
+use super::comparison::compare_beside;
 use super::counted::Counted;
 use super::middle::{in_brick, of_counted, of_tokens};
 use super::moved_kernels::{KernelsOfBrick, kernels};
@@ -10,7 +11,6 @@ use super::moved_layers::MovedLayers;
 use super::pairs::{MovedPart, Pairs, most_first, wall};
 use super::{
     CompareError, Comparison, Options, Outcome, Pairing, Side, TestChange, UNATTRIBUTED, Verdict,
-    compare_beside,
 };
 
 /// The name of what streams of a device do at once, which is in the time of several bricks.

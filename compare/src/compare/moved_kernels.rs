@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::counted::Counted;
 use super::pairs::{Pairs, mean};
-use super::{Side, Test, test_of};
+use super::samples::test_of;
+use super::{Side, Test};
 
 /// The kernels of a brick that only one side has in it. Where there are some of either, those of A became those of B.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -5,7 +5,8 @@ use std::ops::Range;
 use brickscope_profile::stats::{self, student};
 use serde::Serialize;
 
-use super::{Side, Test, ratio, test_of, trimming};
+use super::samples::test_of;
+use super::{Side, Test, ratio, trimming};
 
 /// The probability that an interval of a difference misses it.
 const MISSED: f64 = 0.05;

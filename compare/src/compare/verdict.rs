@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Comparison, Options, POWER, Row, Rows};
+use super::rows::{Row, Rows};
+use super::{Comparison, Options, POWER};
 
 /// The verdict on a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
