@@ -185,8 +185,7 @@ fn threads_that_spin_until_others_are_done_wait() {
     assert_eq!(of("[unknown]", "/usr/lib/x86_64-linux-gnu/libgomp.so.1.0.0"), Waiting);
     assert_eq!(of("[unknown]", "/usr/lib/llvm-18/lib/libomp.so.5"), Waiting);
     assert_eq!(of("[unknown]", "/usr/bin/llama-bench"), Other);
-    for name in ["await_token", "app::wait", "waiter", "barrier", "pool::run", "GOMP_parallel"]
-    {
+    for name in ["await_token", "app::wait", "waiter", "barrier", "pool::run", "GOMP_parallel"] {
         assert_eq!(Class::of_function(name, None, false), Other, "{name}");
     }
     // Asleep in a call it is the system's.
