@@ -136,7 +136,7 @@ pub(crate) fn known_part(profile: &Profile, phase: Phase) -> Option<(Profile, Kn
     }
     let mut sums: HashMap<(&str, Source), Sums> = HashMap::new();
     for ((number, source), of) in by_number {
-        let name = &profile.names[usize::from(number)].name;
+        let name = profile.names[usize::from(number)].name.as_str();
         sums.entry((name, source)).or_default().add(&of);
     }
     let bricks = profile
