@@ -244,8 +244,8 @@ fn of_two_fields_that_are_changed_one_is_refused_by_its_code() {
         if let (Pair::OfTwoThatAgree, BorneOut::By { codes, .. }) = (pair, second.borne_out) {
             all.extend(codes);
         }
-        // Figures and doubts are made anew, as a forger does, before a figure is changed.
         let other = Leaves::of(&other, root, &mut rows);
+        // Figures and doubts are made anew, as a forger does, before a figure is changed.
         let (mut what, mut forged) = (Vec::new(), None);
         for of_figures in [false, true] {
             for field in [second, field] {
