@@ -337,8 +337,9 @@ fn piece<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
 pub(crate) fn row_of(kind: QuantType, group: &[u8], row: usize, out: &mut Vec<u8>) {
     // This row's float of every column.
     let mut floats = |bytes: usize| {
-        let columns = group.chunks_exact(bytes * GROUP_ROWS);
-        out.extend(columns.flat_map(|column| &column[bytes * row..][..bytes]));
+        for column in group.chunks_exact(bytes * GROUP_ROWS) {
+            out.extend_from_slice(&column[bytes * row..][..bytes]);
+        }
     };
     match kind {
         QuantType::F32 => return floats(4),

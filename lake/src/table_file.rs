@@ -459,7 +459,11 @@ mod tests {
 
     #[test]
     fn a_file_of_more_rows_than_it_has_room_for_is_refused() {
-        let table = smallest();
+        // A column is enough, since rows are counted before any is read.
+        let is_whole = |column: &&Column| !column.is_optional && column.kind == ColumnKind::Int;
+        let column = RUNS.columns.iter().find(is_whole).expect("a number in each row");
+        let columns = std::slice::from_ref(column);
+        let table: &'static Table = Box::leak(Box::new(Table { columns, ..RUNS }));
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("rows.parquet");
         let rows = LEAST_ROWS as i64 + 1;

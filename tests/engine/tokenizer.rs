@@ -166,49 +166,52 @@ fn bpe_merges_as_the_slow_one_does() {
 
 // ---- There and back -------------------------------------------------------------------------
 
-proptest! {
-    #[test]
-    fn any_text_comes_back_from_bpe(text in any::<String>()) {
-        let tokenizer = tokenizer(BPE);
+#[test]
+fn any_text_comes_back_from_bpe() {
+    let tokenizer = tokenizer(BPE);
+    proptest!(|(text in any::<String>())| {
         for special in [Special::default(), BARE] {
             let ids = tokenizer.encode(&text, special).unwrap();
             prop_assert_eq!(&tokenizer.decode(&ids).unwrap(), &text);
         }
-    }
+    });
+}
 
-    #[test]
-    fn any_text_comes_back_from_spm_but_its_stand_in_for_spaces(text in any::<String>()) {
+#[test]
+fn any_text_comes_back_from_spm_but_its_stand_in_for_spaces() {
+    let mut unprefixed = vocabulary(SPM);
+    unprefixed.add_space_prefix = false;
+    let tokenizers = [tokenizer(SPM), Tokenizer::new(unprefixed).unwrap()];
+    proptest!(|(text in any::<String>())| {
         let text = format!("{text} \u{2581}");
-        let mut unprefixed = vocabulary(SPM);
-        unprefixed.add_space_prefix = false;
-        for tokenizer in [tokenizer(SPM), Tokenizer::new(unprefixed).unwrap()] {
+        for tokenizer in &tokenizers {
             for special in [Special::default(), BARE] {
                 let ids = tokenizer.encode(&text, special).unwrap();
                 prop_assert_eq!(tokenizer.decode(&ids).unwrap(), text.replace('\u{2581}', " "));
             }
         }
-    }
+    });
+}
 
-    #[test]
-    fn a_stream_of_tokens_is_the_text_that_they_are_at_once(
-        ids in prop::collection::vec(0u32..512, 0..60),
-    ) {
-        for json in [SPM, BPE] {
-            let tokenizer = tokenizer(json);
-            prop_assert_eq!(stream(&tokenizer, &ids).concat(), tokenizer.decode(&ids).unwrap());
+#[test]
+fn a_stream_of_tokens_is_the_text_that_they_are_at_once() {
+    let tokenizers = [SPM, BPE].map(tokenizer);
+    proptest!(|(ids in prop::collection::vec(0u32..512, 0..60))| {
+        for tokenizer in &tokenizers {
+            prop_assert_eq!(stream(tokenizer, &ids).concat(), tokenizer.decode(&ids).unwrap());
         }
-    }
+    });
+}
 
-    #[test]
-    fn bytes_that_are_no_characters_decode_like_anyone_decodes_them(
-        bytes in prop::collection::vec(any::<u8>(), 0..20),
-    ) {
-        let tokenizer = tokenizer(SPM);
+#[test]
+fn bytes_that_are_no_characters_decode_like_anyone_decodes_them() {
+    let tokenizer = tokenizer(SPM);
+    proptest!(|(bytes in prop::collection::vec(any::<u8>(), 0..20))| {
         // 422 is `▁`: the first is the prefix, which is dropped. 3 is <0x00>.
         let ids: Vec<u32> = [422, 422].into_iter().chain(bytes.iter().map(|&byte| 3 + u32::from(byte))).collect();
         let expected = format!(" {}", String::from_utf8_lossy(&bytes));
         prop_assert_eq!(tokenizer.decode(&ids).unwrap(), expected);
-    }
+    });
 }
 
 #[test]

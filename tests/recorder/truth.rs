@@ -152,7 +152,7 @@ fn sums(profile: &Profile) -> HashMap<String, (u64, u64)> {
 fn of_millions_of_spans_from_many_threads_none_is_lost_while_others_look_on() {
     const THREADS: u64 = if cfg!(miri) { 3 } else { 16 };
     // More than the trace and the tail of a log have room for, under Miri too.
-    const EACH: u64 = if cfg!(miri) { 400 } else { 1_000_000 };
+    const EACH: u64 = if cfg!(miri) { 400 } else { 250_000 };
     const KEPT: u64 = if cfg!(miri) { 50 } else { 1_000 };
     const PER_PASS: u64 = 100;
     let profiler = BrickProfiler::new().with_log_capacity(KEPT as usize);

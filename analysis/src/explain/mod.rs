@@ -12,6 +12,8 @@
 
 mod in_run;
 
+use std::sync::LazyLock;
+
 use brickscope_profile::{NameKind, Profile};
 use serde::Serialize;
 
@@ -86,9 +88,30 @@ impl Section {
     }
 }
 
+/// A page, with its words as they are compared.
+struct Listed {
+    page: Page,
+    word: String,
+    also: Vec<String>,
+}
+
+/// All pages, read once: screens look words up again and again.
+static LISTED: LazyLock<Vec<Listed>> = LazyLock::new(|| {
+    let listed = |page: Page| Listed {
+        word: bare(&page.word),
+        also: page.also.iter().map(|also| bare(also)).collect(),
+        page,
+    };
+    read().into_iter().map(listed).collect()
+});
+
 /// All pages, in the order in which they are listed.
 #[must_use]
 pub fn pages() -> Vec<Page> {
+    LISTED.iter().map(|listed| listed.page.clone()).collect()
+}
+
+fn read() -> Vec<Page> {
     let mut pages = Vec::new();
     let mut group = None;
     for part in WORDS.split("\n## ").skip(1) {
@@ -130,7 +153,11 @@ fn page(group: Group, entry: &'static str) -> Page {
 
 /// A word as it is compared: in any case, with or without dashes.
 fn bare(word: &str) -> String {
-    word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    letters(word).collect()
+}
+
+fn letters(word: &str) -> impl Iterator<Item = char> {
+    word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase)
 }
 
 /// The pages of a word, in any case, with or without dashes and spaces, also if it means several: `gaps`. A word of two
@@ -153,12 +180,14 @@ fn find_one_or_several(word: &str) -> Vec<Page> {
 }
 
 fn find_bare(word: &str) -> Vec<Page> {
-    let (named, others): (Vec<Page>, Vec<Page>) =
-        pages().into_iter().partition(|page| bare(&page.word) == word);
+    let pages = |is_meant: &dyn Fn(&Listed) -> bool| -> Vec<Page> {
+        LISTED.iter().filter(|&of| is_meant(of)).map(|of| of.page.clone()).collect()
+    };
+    let named = pages(&|of| of.word == word);
     if !named.is_empty() || word.is_empty() {
         return named;
     }
-    others.into_iter().filter(|page| page.also.iter().any(|also| bare(also) == word)).collect()
+    pages(&|of| of.also.iter().any(|also| also == word))
 }
 
 /// The pages of a word, or else one without text for a brick of the engine's own that the run has.
@@ -171,8 +200,10 @@ pub fn find_in(word: &str, profile: &Profile) -> Vec<Page> {
     let streams = profile.devices.iter().flat_map(|device| &device.streams);
     let totals = profile.totals.iter().chain(streams.flat_map(|stream| &stream.totals));
     let bricks = totals.filter(|total| total.kind == NameKind::Brick).map(|of| &of.stats.name);
+    let bare = bare(word);
+    // Names may be long, and most differ early.
     let is_meant =
-        |name: &&String| *name == word || (!bare(word).is_empty() && bare(name) == bare(word));
+        |name: &&String| *name == word || (!bare.is_empty() && letters(name).eq(bare.chars()));
     let own = bricks.into_iter().find(is_meant).map(|name| Page {
         word: name.clone(),
         group: Group::Brick,
@@ -195,20 +226,17 @@ pub fn close(word: &str) -> Vec<String> {
         return Vec::new();
     }
     let most = (word.chars().count() / 3).max(1);
-    let distance = |other: &str| {
-        let other = bare(other);
-        match distance(&word, &other) {
-            n if n <= most => Some(n),
-            // A part of it: `attention`.
-            _ if word.len() > 3 && other.contains(&word) => Some(most + 1),
-            _ => None,
-        }
+    let distance = |other: &String| match distance(&word, other) {
+        n if n <= most => Some(n),
+        // A part of it: `attention`.
+        _ if word.len() > 3 && other.contains(&word) => Some(most + 1),
+        _ => None,
     };
-    let mut found: Vec<(usize, String)> = pages()
-        .into_iter()
-        .filter_map(|page| {
-            let all = std::iter::once(&page.word).chain(&page.also);
-            Some((all.filter_map(|other| distance(other)).min()?, page.word))
+    let mut found: Vec<(usize, String)> = LISTED
+        .iter()
+        .filter_map(|of| {
+            let all = std::iter::once(&of.word).chain(&of.also);
+            Some((all.filter_map(distance).min()?, of.page.word.clone()))
         })
         .collect();
     found.sort_by_key(|(distance, _)| *distance);

@@ -39,13 +39,23 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, span: &Span) {
-        self.count += 1;
+    fn of_span(span: &Span) -> Self {
+        Self {
+            count: 1,
+            total_ns: span.duration_ns,
+            exclusive_ns: span.exclusive_ns,
+            flops: span.work.flops,
+            bytes: span.work.bytes,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.count += other.count;
         for (sum, of) in [
-            (&mut self.total_ns, span.duration_ns),
-            (&mut self.exclusive_ns, span.exclusive_ns),
-            (&mut self.flops, span.work.flops),
-            (&mut self.bytes, span.work.bytes),
+            (&mut self.total_ns, other.total_ns),
+            (&mut self.exclusive_ns, other.exclusive_ns),
+            (&mut self.flops, other.flops),
+            (&mut self.bytes, other.bytes),
         ] {
             *sum = sum.saturating_add(of);
         }
@@ -100,25 +110,34 @@ pub(crate) fn known_part(profile: &Profile, phase: Phase) -> Option<(Profile, Kn
         .filter(|pass| pass.phase == phase)
         .map(|pass| (pass.serial, pass.is_left_out))
         .collect();
-    let mut sums: HashMap<(&str, Source), Sums> = HashMap::new();
+    // By the numbers of names: there may be millions of spans.
+    let mut by_number: HashMap<(u16, Source), Sums> = HashMap::new();
     let mut known = Known { ns: 0, of_ns: 0 };
     let mut spans = Vec::new();
     for span in &profile.spans {
         let Some(false) = span.pass.and_then(|serial| passes.get(&serial)).copied() else {
             continue;
         };
-        let name = span.name.and_then(|name| profile.names.get(usize::from(name)));
-        let Some(name) = name.filter(|name| name.kind == NameKind::Brick) else { continue };
+        let Some(number) = span.name else { continue };
+        let name = profile.names.get(usize::from(number));
+        if name.is_none_or(|name| name.kind != NameKind::Brick) {
+            continue;
+        }
         known.of_ns = known.of_ns.saturating_add(span.exclusive_ns);
         if !is_known(&span.work) {
             continue;
         }
         known.ns = known.ns.saturating_add(span.exclusive_ns);
-        sums.entry((name.name.as_str(), span.source)).or_default().add(span);
+        by_number.entry((number, span.source)).or_default().add(&Sums::of_span(span));
         spans.push(Span { parent: None, ..*span });
     }
     if known.ns == 0 {
         return None;
+    }
+    let mut sums: HashMap<(&str, Source), Sums> = HashMap::new();
+    for ((number, source), of) in by_number {
+        let name = profile.names[usize::from(number)].name.as_str();
+        sums.entry((name, source)).or_default().add(&of);
     }
     let bricks = profile
         .totals

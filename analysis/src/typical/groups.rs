@@ -28,6 +28,10 @@ pub(super) struct OfBrick {
 /// The spans of bricks in these passes, those of the first pass first, and of each pass as they are in the profile; and their
 /// groups.
 pub(super) fn grouped(profile: &Profile, passes: &[&Pass]) -> (Vec<OfBrick>, Vec<Group>) {
+    // Of a phase without passes no span is looked at.
+    if passes.is_empty() {
+        return (Vec::new(), Vec::new());
+    }
     let by_serial: HashMap<u32, usize> =
         passes.iter().enumerate().map(|(nth, pass)| (pass.serial, nth)).collect();
     let mut by_serial = BySerial::new(&by_serial);

@@ -89,40 +89,33 @@ fn exchanged_many(logs: &[f64], a_first: &[bool]) -> f64 {
     if off <= 0.0 {
         return 1.0;
     }
-    let solved = |mut low: f64, mut high: f64, is_below: &dyn Fn(f64) -> bool| {
-        for _ in 0..60 {
-            let middle = low + (high - low) / 2.0;
-            if is_below(middle) { low = middle } else { high = middle }
-        }
-        low + (high - low) / 2.0
-    };
-    let total = |f: &dyn Fn(f64) -> f64| later.iter().map(|value| f(*value)).sum::<f64>();
     // Both sums have to be as they are: that of the differences by `at`, that of who goes first by `shift`.
+    let exact = 1e-15 * n;
     let shift_at = |at: f64| {
         let end = 2.0 * at + 2.0;
-        solved(-end, end, &|shift| total(&|value| (at * value + shift).tanh()) < surplus)
+        crossing([-end, end], 0.0, exact, |shift| {
+            let sums = Sums::of(&later, at, shift);
+            [sums.firsts - surplus, sums.bends[2]]
+        })
     };
-    let is_nearer = |at: f64| {
-        let shift = shift_at(at);
-        total(&|value| value * (at * value + shift).tanh()) < off
+    let beyond = |at: f64| {
+        let sums = Sums::of(&later, at, shift_at(at));
+        let [squares, products, ones] = sums.bends;
+        [sums.differences - off, squares - products * products / ones]
     };
     let mut high = 1.0;
-    while is_nearer(high) && high < 1e3 {
+    while beyond(high)[0] < 0.0 && high < 1e3 {
         high *= 2.0;
     }
-    let at = solved(0.0, high, &is_nearer);
+    let at = crossing([0.0, high], high / 2.0, exact, beyond);
     let shift = shift_at(at);
     let alone = (surplus / n).atanh();
     // The logarithm of the hyperbolic cosine, which itself may be too large.
     let log_cosh = |x: f64| x.abs() + (-2.0 * x.abs()).exp().ln_1p() - std::f64::consts::LN_2;
-    let bend_at = |value: f64| 1.0 - (at * value + shift).tanh().powi(2);
-    let height = at * off + shift * surplus - total(&|value| log_cosh(at * value + shift));
+    let cosines = later.iter().map(|value| log_cosh(at * value + shift)).sum::<f64>();
+    let height = at * off + shift * surplus - cosines;
     let height_alone = alone * surplus - n * log_cosh(alone);
-    let bends = [
-        total(&|value| value * value * bend_at(value)),
-        total(&|value| value * bend_at(value)),
-        total(&bend_at),
-    ];
+    let bends = Sums::of(&later, at, shift).bends;
     let bend = bends[0] * bends[2] - bends[1] * bends[1];
     let bend_alone = n * (1.0 - alone.tanh().powi(2));
     let root = (2.0 * (height - height_alone)).max(0.0).sqrt();
@@ -133,6 +126,66 @@ fn exchanged_many(logs: &[f64], a_first: &[bool]) -> f64 {
     let density = (-root * root / 2.0).exp() / std::f64::consts::TAU.sqrt();
     let tail = student::two_sided(root, f64::from(u32::MAX)) / 2.0;
     (2.0 * (tail + density * (1.0 / scaled - 1.0 / root))).clamp(0.0, 1.0)
+}
+
+/// What orders add up to in which each pair goes one way with a chance by its difference times `at`, and by `shift`.
+struct Sums {
+    /// By how many pairs more A goes first than B.
+    firsts: f64,
+    differences: f64,
+    /// By how much both grow: the differences by `at`, either by the other's, and `firsts` by `shift`.
+    bends: [f64; 3],
+}
+
+impl Sums {
+    fn of(differences: &[f64], at: f64, shift: f64) -> Self {
+        let mut sums = Self { firsts: 0.0, differences: 0.0, bends: [0.0; 3] };
+        for value in differences {
+            let first = (at * value + shift).tanh();
+            let bend = 1.0 - first * first;
+            sums.firsts += first;
+            sums.differences += value * first;
+            sums.bends[0] += value * value * bend;
+            sums.bends[1] += value * bend;
+            sums.bends[2] += bend;
+        }
+        sums
+    }
+}
+
+/// Where a sum that only grows reaches 0 within a bracket, or to within `exact` of that: by Newton's method, and by halving
+/// the bracket where a step leaves it or isn't half as long as the one before the last. `sum_and_slope` says both.
+fn crossing(
+    [mut low, mut high]: [f64; 2],
+    start: f64,
+    exact: f64,
+    sum_and_slope: impl Fn(f64) -> [f64; 2],
+) -> f64 {
+    let mut at = start;
+    let mut steps = [high - low; 2];
+    for _ in 0..100 {
+        let [sum, slope] = sum_and_slope(at);
+        if sum.abs() <= exact {
+            break;
+        }
+        if sum < 0.0 {
+            low = at;
+        } else {
+            high = at;
+        }
+        let by_newton = at - sum / slope;
+        let is_short = (by_newton - at).abs() <= steps[0] / 2.0;
+        let next = match is_short && (low..=high).contains(&by_newton) {
+            true => by_newton,
+            false => low + (high - low) / 2.0,
+        };
+        steps = [steps[1], (next - at).abs()];
+        at = next;
+        if steps[1] <= f64::EPSILON * at.abs() {
+            break;
+        }
+    }
+    at
 }
 
 #[cfg(test)]

@@ -59,10 +59,19 @@ impl Pool {
         (sorted.len() >= LEAST_POOL).then_some(Self { sorted })
     }
 
+    /// How many sessions aren't slower than their machine by `size`.
+    fn below(&self, size: f64) -> usize {
+        self.sorted.partition_point(|log| *log < size)
+    }
+
+    /// The part of sessions behind these; never none.
+    fn not_below(&self, below: usize) -> f64 {
+        (self.sorted.len() - below + 1) as f64 / (self.sorted.len() + 1) as f64
+    }
+
     /// The part of sessions that are slower than their machine by `size` or more; never none.
     fn at_least(&self, size: f64) -> f64 {
-        let below = self.sorted.partition_point(|log| *log < size);
-        (self.sorted.len() - below + 1) as f64 / (self.sorted.len() + 1) as f64
+        self.not_below(self.below(size))
     }
 
     /// The part that are so by `size` or less.
@@ -113,12 +122,37 @@ struct Chance<'p> {
     spread: f64,
 }
 
+/// The probability that k of n sessions are slower than their machine by a size. It depends on how many sessions of the pool
+/// are, so it is computed once for each number of them.
+struct Slower<'p> {
+    pool: &'p Pool,
+    k: usize,
+    n: usize,
+    /// By the number of sessions in the pool that aren't as slow.
+    known: Vec<Option<f64>>,
+}
+
+impl<'p> Slower<'p> {
+    fn new(pool: &'p Pool, k: usize, n: usize) -> Self {
+        Self { pool, k, n, known: vec![None; pool.sorted.len() + 1] }
+    }
+
+    fn by(&mut self, size: f64) -> f64 {
+        let below = self.pool.below(size);
+        let chance = self.pool.not_below(below);
+        *self.known[below].get_or_insert_with(|| of_all(self.k, self.n, chance))
+    }
+}
+
 impl Chance<'_> {
-    /// The probability that of n sessions of a like machine the one of this rank, from the fastest, is as slow as `reached`.
-    fn of(&self, reached: f64, rank: usize, n: usize) -> f64 {
-        let of = |(t, part): &(f64, f64)| {
-            part * of_all(n + 1 - rank, n, self.pool.at_least(reached - t * self.spread))
-        };
+    /// Of n sessions of a like machine, for the one of this rank, from the fastest.
+    fn slower(&self, rank: usize, n: usize) -> Slower<'_> {
+        Slower::new(self.pool, n + 1 - rank, n)
+    }
+
+    /// The probability that this session of a like machine is as slow as `reached`.
+    fn of(&self, reached: f64, slower: &mut Slower<'_>) -> f64 {
+        let of = |(t, part): &(f64, f64)| part * slower.by(reached - t * self.spread);
         self.slices.iter().map(of).sum()
     }
 
@@ -130,14 +164,14 @@ impl Chance<'_> {
         const FAR: f64 = 10.0;
         let sorted = &self.pool.sorted;
         let found = |rank: usize| {
+            let mut slower = self.slower(rank, n);
             let (mut low, mut high) = (sorted[0], sorted[sorted.len() - 1] + FAR * self.spread);
             for _ in 0..14 {
                 let reached = low + (high - low) / 2.0;
-                if self.of(reached, rank, n) <= enough { high = reached } else { low = reached }
+                if self.of(reached, &mut slower) <= enough { high = reached } else { low = reached }
             }
             // Of this the sessions' own deviations reach so much.
-            let own = sorted
-                .partition_point(|log| of_all(n + 1 - rank, n, self.pool.at_least(*log)) >= OFTEN);
+            let own = sorted.partition_point(|log| slower.by(*log) >= OFTEN);
             high - sorted[own.saturating_sub(1)]
         };
         let median = n.div_ceil(2);
@@ -191,7 +225,7 @@ pub(super) fn slow(model: &Model, sign: f64, least: f64) -> Vec<bool> {
         let chance = Chance { pool: &pool, slices: &slices, spread };
         // It takes a while, and most machines have the same spread.
         let rank = *ranks.entry((n, spread.to_bits())).or_insert_with(|| chance.rank(n, each));
-        ps[u] = chance.of(own[rank - 1], rank, n);
+        ps[u] = chance.of(own[rank - 1], &mut chance.slower(rank, n));
     }
     // Among like machines that is as rare as with one limit for all (Simes, "An improved Bonferroni procedure for multiple tests
     // of significance", 1986).

@@ -176,7 +176,15 @@ fn row_norms(w: &Tensor, model: &Model) -> Vec<f32> {
 }
 
 fn norm(x: &[f32]) -> f32 {
-    x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt() as f32
+    let square = |x: &f32| f64::from(*x) * f64::from(*x);
+    // Several sums, since each addition waits for the one before.
+    let (chunks, rest) = x.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for chunk in chunks {
+        sums.iter_mut().zip(chunk).for_each(|(sum, x)| *sum += square(x));
+    }
+    let all = sums.iter().sum::<f64>() + rest.iter().map(square).sum::<f64>();
+    all.sqrt() as f32
 }
 
 fn root(n: usize) -> f32 {

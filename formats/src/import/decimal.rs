@@ -9,7 +9,8 @@ pub(super) fn scaled(text: &str, places: i32) -> Option<i128> {
         Some(rest) => (true, rest),
         None => (false, text),
     };
-    let (mantissa, exponent) = match digits.split_once(['e', 'E']) {
+    let exponent_at = digits.bytes().position(|byte| matches!(byte, b'e' | b'E'));
+    let (mantissa, exponent) = match exponent_at.map(|at| (&digits[..at], &digits[at + 1..])) {
         // Nothing measured has more digits than this; a larger exponent is no time.
         Some((mantissa, exponent)) if exponent.len() <= 4 => {
             (mantissa, exponent.parse::<i32>().ok()?)
@@ -17,19 +18,24 @@ pub(super) fn scaled(text: &str, places: i32) -> Option<i128> {
         Some(_) => return None,
         None => (digits, 0),
     };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let is_number = !whole.is_empty()
-        && whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit())
-        && (mantissa.contains('.') || fraction.is_empty());
+    let (whole, fraction) = match mantissa.bytes().position(|byte| byte == b'.') {
+        Some(at) => (&mantissa[..at], &mantissa[at + 1..]),
+        None => (mantissa, ""),
+    };
+    let is_of_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = !whole.is_empty() && is_of_digits(whole) && is_of_digits(fraction);
     if !is_number || mantissa.len() > 64 {
         return None;
     }
     // How many of all digits stand before the point, when it is moved.
     let point = whole.len() as i32 + exponent + places;
-    let mut value = 0_i128;
-    let mut digits = whole.bytes().chain(fraction.bytes());
-    for _ in 0..point.max(0) {
-        let digit = digits.next().unwrap_or(b'0') - b'0';
+    let mut digits = whole.bytes().chain(fraction.bytes()).map(|digit| digit - b'0');
+    let mut next = || digits.next().unwrap_or(0);
+    // Of most numbers 64 bits hold so many digits, and are faster than 128.
+    let few = point.clamp(0, 18);
+    let mut value = i128::from((0..few).fold(0_u64, |value, _| 10 * value + u64::from(next())));
+    for _ in few..point.max(0) {
+        let digit = next();
         if value == 0 && digit == 0 {
             continue;
         }

@@ -1,5 +1,8 @@
 //! Student's t distribution, for any number of degrees of freedom from 1 on, whole or not.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 /// The probability that |t| is at least `t`.
 ///
 /// By the incomplete beta function: `I(ν / (ν + t²); ν/2, 1/2)` (Abramowitz and Stegun, 26.7.1 and
@@ -17,10 +20,29 @@ fn tail(t: f64, degrees: f64, log_beta: f64) -> f64 {
     incomplete_beta(degrees / 2.0, 0.5, degrees / t.mul_add(t, degrees), log_beta)
 }
 
-/// The value that |t| exceeds with this probability: by Newton's method on the logarithms of both, which
-/// are nearly linear in the tails, within a bracket that is halved if a step leaves it.
+/// The most quantiles that are kept.
+const KEPT: usize = 512;
+
+thread_local! {
+    /// Quantiles that were asked for, by the bits of what they are of: all rows of a table ask for the same few.
+    static FOUND: RefCell<HashMap<[u64; 2], f64>> = RefCell::new(HashMap::new());
+}
+
+/// The value that |t| exceeds with this probability.
 #[must_use]
 pub fn quantile(probability: f64, degrees: f64) -> f64 {
+    FOUND.with_borrow_mut(|found| {
+        if found.len() >= KEPT {
+            found.clear();
+        }
+        let of = [probability.to_bits(), degrees.to_bits()];
+        *found.entry(of).or_insert_with(|| solved(probability, degrees))
+    })
+}
+
+/// By Newton's method on the logarithms of both, which are nearly linear in the tails, within a bracket that is halved if a
+/// step leaves it.
+fn solved(probability: f64, degrees: f64) -> f64 {
     let half = degrees / 2.0;
     // Once, not at each step: it takes as long as all else of one.
     let log_beta = log_beta(half, 0.5);

@@ -40,16 +40,17 @@ fn unescaped(text: &str) -> String {
 /// and its text. Panics if tags don't nest.
 pub(crate) fn walk(page: &str, mut visit: impl FnMut(&[Element], &str, bool)) {
     const VOID: [&str; 5] = ["meta", "input", "br", "wbr", "link"];
-    let mut open: Vec<(Element, String)> = Vec::new();
+    // Elements, and the text in each.
+    let (mut open, mut texts) = (Vec::<Element>::new(), Vec::<String>::new());
     let mut rest = page.strip_prefix("<!DOCTYPE html>").expect("a page begins as one");
     loop {
         let (text, tag) = rest.split_once('<').unwrap_or((rest, ""));
         let text = unescaped(text);
-        let around: Vec<Element> = open.iter().map(|(element, _)| element.clone()).collect();
         if !text.trim().is_empty() {
-            visit(&around, &text, false);
+            visit(&open, &text, false);
         }
-        for (_, inside) in &mut open {
+        // What is in an element is in those around it once it ends.
+        if let Some(inside) = texts.last_mut() {
             inside.push_str(&text);
         }
         if tag.is_empty() {
@@ -57,11 +58,14 @@ pub(crate) fn walk(page: &str, mut visit: impl FnMut(&[Element], &str, bool)) {
         }
         if let Some(name) = tag.strip_prefix('/') {
             let (name, after) = name.split_once('>').expect("a tag ends");
-            let (element, inside) = open.pop().expect("something is open");
+            let inside = texts.pop().expect("something is open");
+            let element = open.last().expect("something is open");
             assert_eq!(element.name, name, "tags nest; before {:.80}", after);
-            let around: Vec<Element> =
-                open.iter().map(|(e, _)| e.clone()).chain([element]).collect();
-            visit(&around, &inside, true);
+            visit(&open, &inside, true);
+            open.pop();
+            if let Some(around) = texts.last_mut() {
+                around.push_str(&inside);
+            }
             rest = after;
             continue;
         }
@@ -70,12 +74,13 @@ pub(crate) fn walk(page: &str, mut visit: impl FnMut(&[Element], &str, bool)) {
         if matches!(element.name.as_str(), "script" | "style") {
             let end = format!("</{}>", element.name);
             let (inside, after) = rest.split_once(&end).expect("a script ends");
-            let around: Vec<Element> =
-                open.iter().map(|(e, _)| e.clone()).chain([element]).collect();
-            visit(&around, inside, true);
+            open.push(element);
+            visit(&open, inside, true);
+            open.pop();
             rest = after;
         } else if !is_empty && !VOID.contains(&element.name.as_str()) {
-            open.push((element, String::new()));
+            open.push(element);
+            texts.push(String::new());
         }
     }
     assert!(open.is_empty(), "left open: {:?}", open.last());
@@ -415,17 +420,19 @@ impl<'f> Files<'f> {
         let out: BTreeSet<u64> = out.filter_map(|pass| pass["serial"].as_u64()).collect();
         let spans = self.at(&format!("{base}/spans")).expect("spans");
         let (file, _) = self.file(base);
-        let row = |row: &'_ Value| {
+        let columns = spans["columns"].as_array().expect("columns");
+        let rows = spans["rows"].as_array().expect("rows").iter();
+        rows.map(|row| {
             let name = row[0].as_u64().map(|name| &file["names"][name as usize]);
             Row {
-                columns: serde_json::from_value(spans["columns"].clone()).expect("columns"),
-                values: row.as_array().expect("a row").clone(),
+                columns,
+                values: row.as_array().expect("a row"),
                 phase: row[3].as_u64().and_then(|pass| phases.get(&pass).copied()),
                 is_left_out: row[3].as_u64().is_some_and(|pass| out.contains(&pass)),
                 name,
             }
-        };
-        spans["rows"].as_array().expect("rows").iter().map(row).collect()
+        })
+        .collect()
     }
 
     fn rows(
@@ -453,31 +460,36 @@ impl<'f> Files<'f> {
     /// The spans with these ancestors.
     fn flame(&self, base: &str, column: &str, path: &[Value]) -> Result<Number, String> {
         let rows = self.rows_of(base);
-        let step = |row: &Row<'_>| match row.get("name") {
-            Value::Null => json!({"layer": row.get("layer")}),
-            name => json!({"name": name}),
+        let is_step = |row: &Row<'_>, wanted: &Value| {
+            let (key, value) = match row.get("name") {
+                Value::Null => ("layer", row.get("layer")),
+                name => ("name", name),
+            };
+            wanted.as_object().is_some_and(|of| of.len() == 1 && of.get(key) == Some(value))
         };
-        let of = |start: usize| {
-            let mut found = Vec::new();
-            let mut at = Some(start);
-            let mut outermost = start;
-            while let Some(index) = at {
-                found.push(step(&rows[index]));
-                outermost = index;
-                at = rows[index].get("parent").as_u64().map(|parent| parent as usize);
+        let is_phase = |row: &Row<'_>, wanted: &Value| *wanted == json!({"phase": row.phase});
+        let parent = |row: &Row<'_>| row.get("parent").as_u64().map(|parent| parent as usize);
+        // From the span outwards; what is left of the path is the phase of the outermost one.
+        let is_at = |start: &Row<'_>| {
+            let mut wanted = path;
+            let mut at = start;
+            loop {
+                match wanted.split_last() {
+                    Some((step, rest)) if !rest.is_empty() && is_step(at, step) => wanted = rest,
+                    _ => return false,
+                }
+                match parent(at) {
+                    Some(index) => at = &rows[index],
+                    None => return matches!(wanted, [phase] if is_phase(at, phase)),
+                }
             }
-            found.push(json!({"phase": rows[outermost].phase}));
-            found.reverse();
-            found
         };
         let mut sum = 0;
-        for (index, row) in rows.iter().enumerate() {
-            let path_of = of(index);
+        for row in &rows {
             // A phase without a wall time is as long as its contents.
-            let is_wanted = if path.len() == 1 {
-                path_of.len() == 2 && path_of[0] == path[0]
-            } else {
-                path_of == path
+            let is_wanted = match path {
+                [phase] => parent(row).is_none() && is_phase(row, phase),
+                _ => is_at(row),
             };
             if is_wanted && !row.is_left_out {
                 sum += if column == "count" {
@@ -574,16 +586,17 @@ impl<'f> Files<'f> {
 }
 
 struct Row<'f> {
-    columns: Vec<String>,
-    values: Vec<Value>,
+    columns: &'f [Value],
+    values: &'f [Value],
     phase: Option<&'f str>,
     is_left_out: bool,
     name: Option<&'f Value>,
 }
 
-impl Row<'_> {
-    fn get(&self, column: &str) -> &Value {
-        let at = self.columns.iter().position(|other| other == column).expect("a column");
+impl<'f> Row<'f> {
+    fn get(&self, column: &str) -> &'f Value {
+        let at = self.columns.iter().position(|other| other.as_str() == Some(column));
+        let at = at.expect("a column");
         &self.values[at]
     }
 }

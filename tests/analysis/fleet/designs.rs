@@ -1,5 +1,7 @@
 //! Fleets by their design: who ran what on which day, what changed, and whether that can be told from the machines at all.
 
+use std::collections::HashMap;
+
 use brickscope_analysis::compare::Outcome;
 use brickscope_analysis::fleet::{Fleet, Limits, Observation};
 use brickscope_profile::stats::{SplitMix64, median, student};
@@ -188,10 +190,15 @@ impl Design {
         let steps = self.steps();
         let edges: Vec<usize> =
             [0].into_iter().chain(steps.clone()).chain([self.commits]).collect();
+        let mut logs: HashMap<(&str, &str), Vec<f64>> = HashMap::new();
+        for run in runs {
+            let place = (run.commit.as_str(), run.machine.as_str());
+            logs.entry(place).or_default().push(run.value.ln());
+        }
         let log = |commit: usize, machine: &str| {
-            let logs =
-                runs.iter().filter(|r| r.machine == machine && r.commit == Self::name_of(commit));
-            median(&logs.map(|run| run.value.ln()).collect::<Vec<_>>()).unwrap_or(0.0)
+            let commit = Self::name_of(commit);
+            let logs = logs.get(&(commit.as_str(), machine));
+            logs.and_then(|logs| median(logs)).unwrap_or(0.0)
         };
         let level = |from: usize, to: usize| {
             let mut logs = Vec::new();

@@ -1,5 +1,6 @@
 //! Whatever a file has in it, it becomes a profile that adds up or an error that names the file.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -40,11 +41,17 @@ fn holds(text: &str, format: Format) {
     let steps = Options { prefill: Some("Prof*[1]".to_owned()), ..options(format) };
     let is_trace = matches!(format, Format::Chrome | Format::Rocprof);
     let steps = if is_trace { steps } else { Options::default() };
+    let mut before = None;
     for options in [options(format), Options::default(), steps] {
         match read(text, Path::new("a.file"), format, &options) {
             Ok(profile) => {
+                // What is equal looks alike.
+                if before.as_ref() == Some(&profile) {
+                    continue;
+                }
                 assert_eq!(profile.check(), Ok(()));
                 seen(&profile);
+                before = Some(profile);
             }
             Err(error) => assert!(error.to_string().starts_with("a.file"), "{error}"),
         }
@@ -182,14 +189,14 @@ fn mutated() -> impl Strategy<Value = String> {
         let text = if is_graph { GRAPHS.as_str() } else { CALLS.as_str() };
         let (head, rest) = text.split_once('\n').expect("a line before the events");
         let body = rest.trim_end().strip_suffix("\n]}").expect("a line behind them");
-        let mut events: Vec<String> = body.split(",\n").map(str::to_owned).collect();
+        let mut events: Vec<Cow<'_, str>> = body.split(",\n").map(Cow::Borrowed).collect();
         for (at, other, (field, value), how) in changes {
             let (at, other) = (at.index(events.len()), other.index(events.len()));
             match how {
                 0 => drop(events.remove(at)),
                 1 => events.insert(at, events[other].clone()),
                 2 => events.swap(at, other),
-                _ => events[at] = replaced(&events[at], field, value),
+                _ => events[at] = replaced(&events[at], field, value).into(),
             }
         }
         format!("{head}\n{}\n]}}\n", events.join(",\n"))

@@ -4,12 +4,13 @@
 use brickscope::stats::SplitMix64;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use brickscope_analysis::receipt::v1::{Receipt, Sample, Test};
 use brickscope_analysis::receipt::{Options, sha256_hex, verify};
 use serde_json::{Value, json};
 
-use super::honest::{Plan, Random, receipt, resealed};
+use super::honest::{Plan, Random, resealed, unsealed};
 
 /// How often each kind is tried.
 const EACH: u64 = 40;
@@ -53,10 +54,13 @@ pub(super) fn plan(random: &mut Random) -> Plan {
     }
 }
 
-pub(super) fn schema() -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/receipt-v1.schema.json");
-    let text = std::fs::read_to_string(path).expect("the schema");
-    serde_json::from_str(&text).expect("JSON")
+pub(super) fn schema() -> &'static Value {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/receipt-v1.schema.json");
+        let text = std::fs::read_to_string(path).expect("the schema");
+        serde_json::from_str(&text).expect("JSON")
+    });
+    &SCHEMA
 }
 
 /// Each leaf of a receipt: the way to it, and its schema.
@@ -105,9 +109,9 @@ fn change_a_leaf(
     is_wanted: impl Fn(&str, &Value) -> bool,
 ) -> Fraud {
     let root = schema();
-    let mut value = serde_json::to_value(receipt(&plan(random))).expect("plain data");
+    let mut value = serde_json::to_value(unsealed(&plan(random))).expect("plain data");
     let mut all = Vec::new();
-    leaves(&root, &root, &value, "", &mut all);
+    leaves(root, root, &value, "", &mut all);
     // Aggregates follow from the samples, and a forger derives them anew.
     all.retain(|(place, schema)| {
         !place.contains("/aggregates/") && place != "/tokens_per_second" && is_wanted(place, schema)
@@ -211,7 +215,7 @@ fn a_sample<'r>(random: &mut Random, test: &'r mut Test) -> &'r mut Sample {
 }
 
 fn something_twice(random: &mut Random) -> Fraud {
-    let mut receipt = receipt(&plan(random));
+    let mut receipt = unsealed(&plan(random));
     let what = *random.one_of(&["kernel", "brick", "sample", "test", "level", "id"]);
     match what {
         "level" => match &mut receipt.ceilings {
@@ -263,7 +267,7 @@ fn something_twice(random: &mut Random) -> Fraud {
 }
 
 fn something_left_out(random: &mut Random) -> Fraud {
-    let mut receipt = receipt(&plan(random));
+    let mut receipt = unsealed(&plan(random));
     let what = *random
         .one_of(&["sample", "pass_ns", "token_ns", "brick_ns", "brick", "kernel", "id", "token"]);
     if what == "id" {
@@ -313,7 +317,7 @@ fn something_left_out(random: &mut Random) -> Fraud {
 }
 
 fn a_column_in_another_unit(random: &mut Random) -> Fraud {
-    let mut receipt = receipt(&plan(random));
+    let mut receipt = unsealed(&plan(random));
     let factor = *random.one_of(&[2, 1000, 1_000_000]);
     let is_less = random.below(2) == 0;
     let scale = |ns: &mut u64| *ns = if is_less { *ns / factor } else { *ns * factor };
@@ -340,7 +344,7 @@ fn a_column_in_another_unit(random: &mut Random) -> Fraud {
 }
 
 fn a_doubt_erased(random: &mut Random) -> Fraud {
-    let mut receipt = receipt(&plan(random));
+    let mut receipt = unsealed(&plan(random));
     let what = random.below(8);
     match what {
         0 => receipt.load.others_share = Some(0.06 + 0.9 * random.part()),
@@ -374,7 +378,7 @@ fn a_doubt_erased(random: &mut Random) -> Fraud {
 }
 
 fn another_command_line(random: &mut Random) -> Fraud {
-    let mut receipt = receipt(&plan(random));
+    let mut receipt = unsealed(&plan(random));
     let flags = [
         ("--repetitions", "9999"),
         ("--threads", "77"),
@@ -402,7 +406,7 @@ fn another_command_line(random: &mut Random) -> Fraud {
 }
 
 fn two_that_do_not_agree(random: &mut Random) -> Fraud {
-    let mut receipt = receipt(&plan(random));
+    let mut receipt = unsealed(&plan(random));
     let which = random.below(14);
     let name = match which {
         0 => {
@@ -486,7 +490,7 @@ fn two_that_do_not_agree(random: &mut Random) -> Fraud {
 }
 
 fn a_warm_up_that_did_not_agree(random: &mut Random) -> Fraud {
-    let mut receipt = receipt(&plan(random));
+    let mut receipt = unsealed(&plan(random));
     let test = a_test(random, &mut receipt);
     let name = test.name.clone();
     let is_loose = random.below(2) == 0;
@@ -569,7 +573,7 @@ fn long_passes(random: &mut Random) -> Receipt {
         depths: vec![0, 64],
         ..plan(random)
     };
-    receipt(&plan)
+    unsealed(&plan)
 }
 
 fn times_of_others(random: &mut Random) -> Fraud {
@@ -648,7 +652,7 @@ fn times_of_others(random: &mut Random) -> Fraud {
 }
 
 fn a_machine_that_cannot_be(random: &mut Random) -> Fraud {
-    let mut receipt = receipt(&plan(random));
+    let mut receipt = unsealed(&plan(random));
     let machine = &mut receipt.machine;
     let is_x86 = machine.arch == "x86_64";
     let which = random.below(12);
@@ -784,7 +788,7 @@ fn work_that_cannot_be(random: &mut Random) -> Fraud {
 }
 
 fn a_clock_that_cannot_be(random: &mut Random) -> Fraud {
-    let mut receipt = receipt(&plan(random));
+    let mut receipt = unsealed(&plan(random));
     let which = random.below(5);
     let name = match which {
         0 => {
@@ -822,7 +826,7 @@ fn a_clock_that_cannot_be(random: &mut Random) -> Fraud {
 }
 
 fn a_doubt_that_was_skipped(random: &mut Random) -> Fraud {
-    let mut receipt = receipt(&plan(random));
+    let mut receipt = unsealed(&plan(random));
     let threads = u64::from(receipt.run.threads) + 8;
     let which = random.below(2);
     let test = a_test(random, &mut receipt);
@@ -903,7 +907,7 @@ fn each_self_contradiction_is_refused_by_name() {
 }
 
 /// Sealed anew, if that is possible: JSON has no numbers that aren't finite.
-pub(super) fn resealed_or_not(receipt: Receipt) -> Receipt {
+fn resealed_or_not(receipt: Receipt) -> Receipt {
     let json = serde_json::to_string(&receipt).expect("plain data");
     let receipt: Receipt = serde_json::from_str(&json).expect("as before");
     resealed(receipt)

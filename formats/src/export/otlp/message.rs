@@ -345,7 +345,7 @@ impl AnyValue {
             Some(Any::Double(number)) => json!({ "doubleValue": number }),
             Some(Any::List(list)) => {
                 let values: Vec<Json> = list.values.iter().map(Self::json).collect();
-                json!({ "arrayValue": { "values": values } })
+                object([("arrayValue", object([("values", values.into())]))])
             }
             None => json!({}),
         }
@@ -355,14 +355,19 @@ impl AnyValue {
 impl KeyValue {
     pub(super) fn json(&self) -> Json {
         let value = self.value.as_ref().map_or_else(|| json!({}), AnyValue::json);
-        json!({ "key": self.key, "value": value })
+        object([("key", self.key.as_str().into()), ("value", value)])
     }
+}
+
+/// An object of these values: `json!` would copy each, with all that is in it.
+fn object<const N: usize>(fields: [(&str, Json); N]) -> Json {
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// The fields that all points have.
 fn point(attributes: &[KeyValue], start: u64, end: u64) -> Json {
     let attributes: Vec<Json> = attributes.iter().map(KeyValue::json).collect();
-    let mut json = json!({ "attributes": attributes });
+    let mut json = object([("attributes", attributes.into())]);
     for (field, moment) in [("startTimeUnixNano", start), ("timeUnixNano", end)] {
         if moment > 0 {
             json[field] = moment.to_string().into();
@@ -377,7 +382,7 @@ impl MetricsRequest {
     pub(super) fn json(&self) -> Json {
         let resources: Vec<Json> =
             self.resource_metrics.iter().map(ResourceMetrics::json).collect();
-        json!({ "resourceMetrics": resources })
+        object([("resourceMetrics", resources.into())])
     }
 }
 
@@ -388,12 +393,13 @@ impl ResourceMetrics {
         let scopes = self.scope_metrics.iter().map(|scope| {
             let metrics: Vec<Json> = scope.metrics.iter().map(Metric::json).collect();
             let Scope { name, version } = scope.scope.clone().unwrap_or_default();
-            json!({ "scope": { "name": name, "version": version }, "metrics": metrics })
+            let scope = object([("name", name.into()), ("version", version.into())]);
+            object([("scope", scope), ("metrics", metrics.into())])
         });
-        json!({
-            "resource": { "attributes": attributes },
-            "scopeMetrics": scopes.collect::<Vec<Json>>(),
-        })
+        object([
+            ("scopeMetrics", scopes.collect::<Vec<Json>>().into()),
+            ("resource", object([("attributes", attributes.into())])),
+        ])
     }
 }
 
@@ -414,7 +420,7 @@ impl Metric {
             }
             None => return metric,
         };
-        metric[kind] = json!({ "dataPoints": points });
+        metric[kind] = object([("dataPoints", points.into())]);
         if let Some(temporality) = temporality {
             metric[kind]["aggregationTemporality"] = temporality.into();
         }

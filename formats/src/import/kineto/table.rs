@@ -3,6 +3,7 @@
 //! It is a part of TOML: sections, and lines `"pattern" = "text"` whose order counts.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use brickscope_profile::{BrickCategory, BrickId};
 
@@ -14,8 +15,17 @@ const BUILT_IN: &str = include_str!("bricks.toml");
 /// The most lines with a rule, of a file of the user's own.
 const MOST_RULES: usize = 1 << 14;
 
+/// [`BUILT_IN`], read once: each rank's file asks for it.
+static OURS: LazyLock<Result<Table, (usize, String)>> = LazyLock::new(|| {
+    let mut table = Table::default();
+    match table.add(BUILT_IN) {
+        Ok(_) => Ok(table),
+        Err((line, why)) => Err((line, format!("bricks.toml: {why}"))),
+    }
+});
+
 /// A rule: what matches it, and the brick.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Rule {
     pattern: String,
     /// Of modules: the which-th call of this class inside of its module, of how many.
@@ -25,7 +35,7 @@ struct Rule {
 }
 
 /// The rules.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::import) struct Table {
     ranges: Vec<Rule>,
     modules: Vec<Rule>,
@@ -59,9 +69,21 @@ impl Table {
         };
         table.own_kernels = table.kernels.len();
         if !is_alone {
-            table.add(BUILT_IN).map_err(|(line, why)| (line, format!("bricks.toml: {why}")))?;
+            table.append(OURS.clone()?);
         }
         Ok(table)
+    }
+
+    /// Adds the rules of another table behind its own.
+    fn append(&mut self, other: Self) {
+        self.ranges.extend(other.ranges);
+        self.modules.extend(other.modules);
+        self.ops.extend(other.ops);
+        self.kernels.extend(other.kernels);
+        // The user's lines come first.
+        for (brick, category) in other.categories {
+            self.categories.entry(brick).or_insert(category);
+        }
     }
 
     /// Adds the rules of a file. Returns whether it is to be used without ours.

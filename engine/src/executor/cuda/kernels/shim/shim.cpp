@@ -24,10 +24,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <random>
 #include <ucontext.h>
 #include <utility>
@@ -97,7 +97,8 @@ uint32_t order_seed;
 uint64_t (*timer)(void);
 using Buffer = std::pair<uintptr_t, uint64_t>; // address and bytes
 std::map<uintptr_t, uint64_t> memory;
-Buffer last_buffer; // the last one that a thread used
+Buffer last_buffers[4]; // the last ones that threads used: a product reads two and writes one
+int oldest_buffer;
 uintptr_t running_stack;
 bool broke_off;
 char sentence[256];
@@ -136,8 +137,9 @@ UNCHECKED bool within(uintptr_t address, size_t size, uintptr_t first, uint64_t 
 // Whether that is within a buffer. If not, the `sentence` says so.
 bool find_buffer(uintptr_t address, size_t size, const char *does) {
     const auto behind = memory.upper_bound(address);
-    last_buffer = behind == memory.begin() ? Buffer() : Buffer(*std::prev(behind));
-    const auto [first, bytes] = last_buffer;
+    const auto [first, bytes] = behind == memory.begin() ? Buffer() : Buffer(*std::prev(behind));
+    last_buffers[oldest_buffer] = {first, bytes};
+    oldest_buffer = (oldest_buffer + 1) % 4;
     if (within(address, size, first, bytes)) return true;
     std::snprintf(sentence, sizeof sentence,
                   "%s: thread %u of block (%u, %u, %u) %s %zu bytes from byte %zu on of a buffer of %zu", launch.name,
@@ -151,7 +153,8 @@ bool find_buffer(uintptr_t address, size_t size, const char *does) {
 UNCHECKED void check(uintptr_t address, size_t size, const char *does) {
     static bool checking;
     if (!running || checking) return;
-    if (within(address, size, last_buffer.first, last_buffer.second)) return;
+    for (const Buffer &buffer : last_buffers)
+        if (within(address, size, buffer.first, buffer.second)) return;
     if (within(address, size, running_stack, STACK)) return;
     if (within(address, size, (uintptr_t)&__ehdr_start, &_end - &__ehdr_start)) return;
     checking = true;
@@ -203,9 +206,10 @@ UNCHECKED bool exchange_in_warp(Fiber *lanes, uint32_t n) {
 }
 
 // The order in which `n` take turns.
-void reorder(std::vector<uint32_t> &order, uint32_t n) {
+UNCHECKED void reorder(std::vector<uint32_t> &order, uint32_t n) {
     order.resize(n);
-    std::iota(order.begin(), order.end(), 0);
+    uint32_t *places = order.data();
+    for (uint32_t i = 0; i < n; i++) places[i] = i;
     if (order_seed == 1) std::reverse(order.begin(), order.end());
     if (order_seed > 1) std::shuffle(order.begin(), order.end(), shuffle);
 }
@@ -219,8 +223,10 @@ UNCHECKED void run_warps(uint32_t n) {
         const uint32_t size = min(WARP, n - warp * WARP);
         do {
             reorder(lanes, size);
-            for (uint32_t lane : lanes)
-                if (first[lane].state == Fiber::ready && !broke_off) resume(first[lane]);
+            // By a pointer: what an unchecked function calls of a vector's is checked, and not inlined.
+            const uint32_t *lane = lanes.data();
+            for (uint32_t i = 0; i < size; i++)
+                if (first[lane[i]].state == Fiber::ready && !broke_off) resume(first[lane[i]]);
         } while (exchange_in_warp(first, size));
     }
 }
@@ -349,13 +355,13 @@ HOOK void __asan_after_dynamic_init() {}
 EXPORT void shim_add_memory(const void *address, uint64_t bytes) {
     std::lock_guard<std::mutex> lock(shim::one_launch);
     shim::memory[(uintptr_t)address] = bytes;
-    shim::last_buffer = {};
+    std::fill(std::begin(shim::last_buffers), std::end(shim::last_buffers), shim::Buffer());
 }
 
 EXPORT void shim_remove_memory(const void *address) {
     std::lock_guard<std::mutex> lock(shim::one_launch);
     shim::memory.erase((uintptr_t)address);
-    shim::last_buffer = {};
+    std::fill(std::begin(shim::last_buffers), std::end(shim::last_buffers), shim::Buffer());
 }
 
 EXPORT void shim_set_order(uint32_t seed) {
