@@ -95,6 +95,7 @@ impl Recorded {
         let mut recorded = Self {
             process: u32::try_from(header[3]).unwrap_or(0),
             refused: header[4],
+            missed: header[6],
             ..Self::default()
         };
         let mut at = HEADER;
