@@ -130,7 +130,7 @@ fn begin(nth: usize, mut stream: TcpStream) -> Option<TcpStream> {
 
 /// Reads so many bytes at a time until there are as many answers.
 fn answers(stream: &mut TcpStream, end: &str, n: usize, at_once: usize) -> Vec<u8> {
-    let (mut all, mut piece) = (Vec::new(), vec![0; at_once]);
+    let (mut all, mut piece): (Vec<u8>, Vec<u8>) = (Vec::new(), vec![0; at_once]);
     let end = end.as_bytes();
     while all.windows(end.len()).filter(|of| *of == end).count() < n {
         let got = match stream.read(&mut piece) {
@@ -209,7 +209,7 @@ fn number(said: &str, words: &str) -> u64 {
     let Some((before, after)) = said.split_once(words) else { return 0 };
     let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
     let last = before.rsplit(' ').next().unwrap_or_default();
-    let found = if digits.is_empty() { last } else { &digits };
+    let found = if digits.is_empty() { last } else { digits.as_str() };
     found.parse().unwrap_or_else(|_| panic!("no number beside {words:?}: {said}"))
 }
 
