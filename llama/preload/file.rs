@@ -245,6 +245,12 @@ impl Recording {
         }
     }
 
+    /// Counts a request that isn't recorded, and notes why.
+    pub(crate) fn miss(&mut self, why: &str) {
+        self.header(6).fetch_add(1, Relaxed);
+        self.lose(why);
+    }
+
     /// Makes memory ready for the next passes. Called between passes.
     pub(crate) fn make_room(&mut self) {
         self.move_on();

@@ -107,12 +107,14 @@ hooks! {
     SocketRecv: c"recv", crate::sockets::recv;
     SocketRecvChk: c"__recv_chk", crate::sockets::recv_chk;
     SocketSend: c"send", crate::sockets::send;
+    Socket: c"socket", crate::sockets::socket;
+    SocketPair: c"socketpair", crate::sockets::socketpair;
     Ask: c"dlsym", ask;
     AskVersion: c"dlvsym", ask_version;
 }
 
 /// Names begin so.
-const BEGINS: [&[u8; 2]; 8] = [b"gg", b"_Z", b"ll", b"dl", b"ac", b"re", b"se", b"__"];
+const BEGINS: [&[u8; 2]; 9] = [b"gg", b"_Z", b"ll", b"dl", b"ac", b"re", b"se", b"so", b"__"];
 
 impl Hook {
     /// Whether it is a function of the system's library, as which any program may call one of its own.
@@ -124,6 +126,8 @@ impl Hook {
                 | Self::SocketRecv
                 | Self::SocketRecvChk
                 | Self::SocketSend
+                | Self::Socket
+                | Self::SocketPair
         )
     }
 }

@@ -18,6 +18,7 @@
 //! | `ggml_backend_sched_graph_compute_async` | a graph begins and ends, of which other backends may compute parts; a pass, if it is in none |
 //! | `llama_batch_ext_*` | which sequences a pass has tokens of: see [`batch`] |
 //! | `accept`, `recv`, `send` | a request came to a server, or a piece of its answer left: see [`sockets`] |
+//! | `socket`, `socketpair` | that a number of a file is no longer a connection's |
 //! | `ggml_backend_sched_set_eval_callback` | the program has a callback of its own, so that ours isn't set |
 //!
 //! It stands in the place of `execve` and the like as well, so that a program that becomes another one is recorded, and what
@@ -46,6 +47,7 @@ mod file;
 mod format;
 mod ggml;
 mod hooks;
+mod http;
 mod load;
 mod node;
 mod objects;

@@ -4,8 +4,8 @@
 //! A request is one of HTTP/1 that asks a model for something. What is encrypted isn't seen.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -14,6 +14,7 @@ use crate::batch::IS_WANTED;
 use crate::file::Recording;
 use crate::format::{Record, Sent, UNKNOWN, word};
 use crate::hooks::Hook;
+use crate::http::{Chunks, First, Head, Length, Taken, asks};
 use crate::{HAS_LOCK, HAS_STATE, IS_ON, State, count, guarded, is_ready, lock, real};
 
 unsafe extern "C" {
@@ -31,30 +32,20 @@ const ERRORS: c_int = 0x2000;
 /// Errors by which a connection is known to be gone: EPIPE, ECONNRESET, ETIMEDOUT.
 const GONE: [c_int; 3] = [32, 104, 110];
 
-/// The most bytes of a request's head that are kept until it is whole. Servers refuse longer ones.
-const MOST_HEAD: usize = 64 << 10;
 /// The most bytes of an answer that are searched at once.
 const MOST_SEARCHED: usize = 64 << 10;
 /// The most of a path, and of a request's name, that is kept.
 const MOST_TEXT: usize = 96;
 
-/// The last words of paths by which a model is asked for something.
-const ASKING: [&[u8]; 11] = [
-    b"completions",
-    b"completion",
-    b"messages",
-    b"responses",
-    b"infill",
-    b"embeddings",
-    b"embedding",
-    b"rerank",
-    b"reranking",
-    b"chat",
-    b"generate",
-];
+/// Why requests are not recorded, each of which is counted.
+const NO_ROOM: &str = "requests by file descriptors above 65,535";
+const NOT_ALONE: &str =
+    "requests on a connection where one came before the one before it was answered";
+/// Not counted: where the next one begins isn't known.
+const NO_LENGTH: &str = "what came on a connection after a request whose length isn't known";
 
-/// The connections that are known, a bit for each file descriptor, so that nothing is done for others. Higher ones aren't
-/// looked at.
+/// The connections that are known, a bit for each file descriptor, so that nothing is done for others. Requests
+/// by higher ones are counted.
 static KNOWN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
 fn is_known(fd: c_int) -> bool {
@@ -96,13 +87,24 @@ struct Connection {
     /// When it was accepted. `None` once a request came by it, or if that wasn't seen.
     accepted: Option<u64>,
     reads: Reads,
-    /// Requests that were read and not answered, in order; `None` for those that ask no model.
-    waiting: VecDeque<Option<u32>>,
+    /// The head of the request that is read, and when its first bytes were.
+    head: Head,
+    read: [u64; 2],
+    /// Whether that one is known to be a request.
+    is_begun: bool,
+    /// Whether a request was read whose answer hasn't begun, and its number; `None` for one that asks no model.
+    is_waiting: bool,
+    asked: Option<u32>,
     /// The request that is being answered, and how its answer ends.
     answers: Option<u32>,
     ends: Ends,
     /// Whether the name of that one isn't known.
     is_unnamed: bool,
+    /// Whether a request came before the one before it was answered. From there on it can't be told whose answer begins, which
+    /// may be in the middle of what is sent.
+    is_mixed: bool,
+    /// Whether it was found closed.
+    is_closed: bool,
 }
 
 /// How the body of an answer ends.
@@ -111,40 +113,69 @@ enum Ends {
     /// After so many bytes more.
     After(u64),
     /// With an empty chunk.
-    Chunk,
+    Chunk(Chunks),
     /// With the connection.
     Unknown,
 }
 
 enum Reads {
-    /// A request's head, as far as it has come.
-    Head(Vec<u8>),
+    /// A request's head.
+    Head,
     /// So many bytes of a body are to come.
     Body(u64),
+    /// A body in chunks.
+    Chunks(Chunks),
     /// It is no HTTP/1, or has a body of unknown length.
     Lost,
+}
+
+/// A request by POST.
+struct Posted<'b> {
+    path: &'b [u8],
+    /// When its connection was accepted, if no other came by that before.
+    accepted: Option<u64>,
+    /// When its first bytes were begun to be read, and when they had been.
+    read: [u64; 2],
+    /// Whether its answer can be told from others.
+    is_alone: bool,
 }
 
 impl Connection {
     fn new(accepted: Option<u64>) -> Self {
         Self {
             accepted,
-            reads: Reads::Head(Vec::new()),
-            waiting: VecDeque::new(),
+            reads: Reads::Head,
+            head: Head::new(),
+            read: [0; 2],
+            is_begun: false,
+            is_waiting: false,
+            asked: None,
             answers: None,
             ends: Ends::Unknown,
             is_unnamed: false,
+            is_mixed: false,
+            is_closed: false,
         }
     }
 
     /// Those of which something is still to be answered.
     fn unanswered(&self) -> impl Iterator<Item = u32> {
-        self.waiting.iter().copied().chain([self.answers]).flatten()
+        [self.asked, self.answers].into_iter().flatten()
     }
 
-    /// Takes what was read. Calls `begins` with the path of each request that begins, whole or not, which returns its number if
-    /// it asks a model.
-    fn read(&mut self, mut bytes: &[u8], begins: &mut dyn FnMut(&[u8]) -> Option<u32>) {
+    /// Whether the next bytes begin a request.
+    fn is_between(&self) -> bool {
+        matches!(self.reads, Reads::Head) && self.head.is_empty()
+    }
+
+    /// Takes what was read, with when that began and ended. Calls `begins` with each request by POST, whole or not, which
+    /// returns its number if it asks a model.
+    fn read(
+        &mut self,
+        mut bytes: &[u8],
+        read: [u64; 2],
+        begins: &mut dyn FnMut(&Posted<'_>) -> Option<u32>,
+    ) {
         while !bytes.is_empty() {
             match &mut self.reads {
                 Reads::Lost => return,
@@ -153,85 +184,106 @@ impl Connection {
                     bytes = &bytes[taken..];
                     *left -= taken as u64;
                     if *left == 0 {
-                        self.reads = Reads::Head(Vec::new());
+                        self.reads = Reads::Head;
                     }
                 }
-                Reads::Head(head) => {
-                    if head.is_empty() {
-                        // The line is in the first bytes of a request that programs send.
-                        let Some(begun) = Begun::of(bytes) else {
-                            self.reads = Reads::Lost;
-                            return;
-                        };
-                        // Whose answer begins in the middle of what is sent can't be told.
-                        if !self.waiting.is_empty() || self.answers.is_some() {
-                            self.reads = Reads::Lost;
-                            return;
-                        }
-                        let number = if begun.is_post { begins(begun.path) } else { None };
-                        self.waiting.push_back(number);
+                Reads::Chunks(chunks) => match chunks.take(bytes) {
+                    Taken::All => return,
+                    Taken::Ends(end) => {
+                        bytes = &bytes[end..];
+                        self.reads = Reads::Head;
                     }
-                    let before = head.len();
-                    head.extend_from_slice(bytes);
-                    // The end may lie across two pieces.
-                    let from = before.saturating_sub(3);
-                    let end = find(&head[from..], b"\r\n\r\n").map(|at| from + at + 4);
-                    let Some(end) = end else {
-                        if head.len() > MOST_HEAD {
-                            self.reads = Reads::Lost;
+                    Taken::Wrong => self.reads = Reads::Lost,
+                },
+                Reads::Head => {
+                    if self.head.is_empty() {
+                        // Some programs send an empty line after a body.
+                        let empty = bytes.iter().take_while(|byte| b"\r\n".contains(byte)).count();
+                        bytes = &bytes[empty..];
+                        self.read = read;
+                    }
+                    let taken = self.head.take(bytes);
+                    if !self.is_begun {
+                        self.begin(begins);
+                    }
+                    match taken {
+                        Taken::All => return,
+                        Taken::Ends(_) if matches!(self.reads, Reads::Lost) => return,
+                        Taken::Ends(end) => {
+                            bytes = &bytes[end..];
+                            self.reads = match self.head.length() {
+                                Length::Unsaid | Length::Bytes(0) => Reads::Head,
+                                Length::Bytes(left) => Reads::Body(left),
+                                Length::Chunks => Reads::Chunks(Chunks::BEGIN),
+                                Length::Unknown => Reads::Lost,
+                            };
+                            self.head = Head::new();
+                            self.is_begun = false;
                         }
-                        return;
-                    };
-                    bytes = &bytes[end - before..];
-                    self.reads = match body_of(&head[..end]) {
-                        Some(0) => Reads::Head(Vec::new()),
-                        Some(left) => Reads::Body(left),
-                        None => Reads::Lost,
-                    };
+                        Taken::Wrong => self.reads = Reads::Lost,
+                    }
                 }
             }
         }
     }
-}
 
-/// The first line of a request.
-struct Begun<'b> {
-    is_post: bool,
-    /// Without what follows a question mark, which may be a secret.
-    path: &'b [u8],
-}
-
-impl<'b> Begun<'b> {
-    fn of(bytes: &'b [u8]) -> Option<Self> {
-        let space = bytes.iter().take(8).position(|&byte| byte == b' ')?;
-        let (method, rest) = (&bytes[..space], &bytes[space + 1..]);
-        if method.is_empty() || !method.iter().all(u8::is_ascii_uppercase) {
-            return None;
-        }
-        let end = rest.iter().position(|&byte| matches!(byte, b' ' | b'?' | b'\r' | b'\n'));
-        let path = &rest[..end.unwrap_or(rest.len())];
-        Some(Self { is_post: method == b"POST", path })
-    }
-
-    fn asks(path: &[u8]) -> bool {
-        let last = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-        ASKING.contains(&last)
-    }
-}
-
-/// How long the body of a request is, by its head. `None` if that doesn't say.
-fn body_of(head: &[u8]) -> Option<u64> {
-    let mut length = Some(0);
-    for line in head.split(|&byte| byte == b'\n') {
-        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
-        let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
-        if name.eq_ignore_ascii_case(b"content-length") {
-            length = std::str::from_utf8(value).ok().and_then(|value| value.parse().ok());
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            return None;
+    /// Begins a request, if its path has come.
+    fn begin(&mut self, begins: &mut dyn FnMut(&Posted<'_>) -> Option<u32>) {
+        let begun = match First::of(self.head.first()) {
+            First::Request(begun) => begun,
+            First::NotYet => return,
+            First::Other => {
+                self.reads = Reads::Lost;
+                return;
+            }
+        };
+        self.is_begun = true;
+        let accepted = self.accepted.take();
+        self.is_mixed |= self.is_waiting || self.answers.is_some();
+        let is_alone = !self.is_mixed;
+        let posted = Posted { path: begun.path, accepted, read: self.read, is_alone };
+        let number = if begun.is_post { begins(&posted) } else { None };
+        if is_alone {
+            self.is_waiting = true;
+            self.asked = number;
         }
     }
-    length
+
+    /// Takes what was sent, and returns whose answer it is of, if that is somebody's, and whether that is whole.
+    fn send(&mut self, bytes: &[u8], status: u16) -> Option<(u32, bool)> {
+        // No answer yet.
+        if (1..200).contains(&status) {
+            return None;
+        }
+        let mut body = bytes;
+        if status >= 200 && self.answers.is_none() {
+            self.answers = self.asked.take();
+            self.is_waiting = false;
+            self.is_unnamed = true;
+            (self.ends, body) = ends_of(bytes);
+            READS.set(0);
+        }
+        let request = self.answers?;
+        let is_end = match &mut self.ends {
+            Ends::After(left) => {
+                *left = left.saturating_sub(body.len() as u64);
+                *left == 0
+            }
+            Ends::Chunk(chunks) => match chunks.take(body) {
+                Taken::All => false,
+                Taken::Ends(_) => true,
+                Taken::Wrong => {
+                    self.ends = Ends::Unknown;
+                    false
+                }
+            },
+            Ends::Unknown => false,
+        };
+        if is_end {
+            self.answers = None;
+        }
+        Some((request, is_end))
+    }
 }
 
 fn find(all: &[u8], what: &[u8]) -> Option<usize> {
@@ -254,19 +306,16 @@ fn status_of(bytes: &[u8]) -> u16 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// How the body ends of an answer that begins with this, and how much of that is there.
-fn ends_of(bytes: &[u8]) -> (Ends, usize) {
-    let Some(end) = find(bytes, b"\r\n\r\n").map(|at| at + 4) else { return (Ends::Unknown, 0) };
-    let is_chunked =
-        |line: &[u8]| line.len() > 18 && line[..18].eq_ignore_ascii_case(b"transfer-encoding:");
-    let head = &bytes[..end];
-    let has_length = find(&head.to_ascii_lowercase(), b"content-length:").is_some();
-    let ends = match body_of(head) {
-        Some(length) if has_length => Ends::After(length),
-        _ if head.split(|&byte| byte == b'\n').any(is_chunked) => Ends::Chunk,
-        _ => Ends::Unknown,
+/// How the body ends of an answer that begins with this, and what of that is there.
+fn ends_of(bytes: &[u8]) -> (Ends, &[u8]) {
+    let mut head = Head::new();
+    let Taken::Ends(end) = head.take(bytes) else { return (Ends::Unknown, &[]) };
+    let ends = match head.length() {
+        Length::Bytes(length) => Ends::After(length),
+        Length::Chunks => Ends::Chunk(Chunks::BEGIN),
+        Length::Unsaid | Length::Unknown => Ends::Unknown,
     };
-    (ends, bytes.len() - end)
+    (ends, &bytes[end..])
 }
 
 /// What was sent, by what stands in it.
@@ -382,6 +431,11 @@ fn name_of(bytes: &[u8]) -> Option<&[u8]> {
     None
 }
 
+/// Whether these bytes begin a request that asks a model.
+fn is_asking(bytes: &[u8]) -> bool {
+    matches!(First::of(bytes), First::Request(begun) if begun.is_post && asks(begun.path))
+}
+
 /// Milliseconds since something came on a TCP connection, as the system has them, in a word.
 fn idle_ms(fd: c_int) -> u64 {
     const TCP: c_int = 6;
@@ -417,17 +471,46 @@ fn accepted(fd: c_int) {
     }
     let now = count();
     noted(|| {
-        if let Some(state) = &mut *lock()
-            && know(fd, true)
-        {
+        let Some(state) = &mut *lock() else { return };
+        // Who asks by others is counted when it is read.
+        if know(fd, true) {
             let before = state.sockets.there.insert(fd, Connection::new(Some(now)));
             gone(&mut state.recording, before.as_ref(), now);
         }
     });
 }
 
+/// A socket has been made, which is no connection that had its number before.
+fn made(fd: c_int) {
+    if !is_known(fd) {
+        return;
+    }
+    let now = count();
+    noted(|| {
+        if let Some(state) = &mut *lock() {
+            know(fd, false);
+            let before = state.sockets.there.remove(&fd);
+            gone(&mut state.recording, before.as_ref(), now);
+        }
+    });
+}
+
+/// Writes words and a text, without memory for them: see [`http`](crate::http).
+fn write(recording: &mut Recording, kind: Record, words: [u64; 5], text: &[u8]) {
+    let mut record = [0_u8; 5 * 8 + MOST_TEXT];
+    for (place, word) in record.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *place = word.to_le_bytes();
+    }
+    let text = &text[..text.len().min(MOST_TEXT)];
+    let len = 5 * 8 + text.len();
+    record[5 * 8..len].copy_from_slice(text);
+    recording.write(kind, &record[..len]);
+}
+
 /// Writes that nobody waits any more for what was asked on a connection.
 fn gone(recording: &mut Recording, connection: Option<&Connection>, when: u64) {
+    // Servers look again and again whether somebody is there.
+    let connection = connection.filter(|of| !of.is_closed);
     for request in connection.into_iter().flat_map(Connection::unanswered) {
         recording.write_words(Record::Gone, &[u64::from(request), when], &[]);
     }
@@ -445,6 +528,7 @@ fn closed(fd: c_int) {
         if let Some(connection) = state.sockets.there.get_mut(&fd) {
             connection.reads = Reads::Lost;
             gone(&mut state.recording, Some(connection), now);
+            connection.is_closed = true;
         }
     });
 }
@@ -472,35 +556,42 @@ unsafe fn heard(fd: c_int, bytes: *const u8, len: usize, begin: u64) {
         let connection = match sockets.there.entry(fd) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) if is_first && know(fd, true) => new.insert(Connection::new(None)),
-            Entry::Vacant(_) => return,
+            Entry::Vacant(_) => {
+                if is_first && is_asking(bytes) {
+                    state.recording.miss(NO_ROOM);
+                }
+                return;
+            }
         };
         let (requests, recording) = (&mut sockets.requests, &mut state.recording);
-        let accepted = connection.accepted.take();
         let was_lost = matches!(connection.reads, Reads::Lost);
-        let begins = matches!(&connection.reads, Reads::Head(head) if head.is_empty());
-        if was_lost || begins {
+        if was_lost || connection.is_between() {
             READS.set(0);
         }
-        connection.read(bytes, &mut |path| {
-            if !Begun::asks(path) {
+        connection.read(bytes, [begin, end], &mut |posted| {
+            if !asks(posted.path) {
+                return None;
+            }
+            if !posted.is_alone {
+                recording.miss(NOT_ALONE);
                 return None;
             }
             *requests += 1;
             IS_WANTED.store(true, Relaxed);
-            let idle_ms = idle_ms(fd);
-            let head = [u64::from(*requests), accepted.unwrap_or(UNKNOWN), begin, end, idle_ms];
-            let mut record: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
-            record.extend_from_slice(&path[..path.len().min(MOST_TEXT)]);
-            recording.write(Record::Asked, &record);
+            // Of one that comes in pieces, what the connection says is of a later one.
+            let is_at_once = posted.read == [begin, end];
+            let idle_ms = if is_at_once { idle_ms(fd) } else { UNKNOWN };
+            let accepted = posted.accepted.unwrap_or(UNKNOWN);
+            let [began, read] = posted.read;
+            let words = [u64::from(*requests), accepted, began, read, idle_ms];
+            write(recording, Record::Asked, words, posted.path);
             READS.set(*requests);
             Some(*requests)
         });
         if matches!(connection.reads, Reads::Lost) && !was_lost {
             let has_answer = connection.unanswered().next().is_some();
             if has_answer {
-                recording.lose(
-                    "requests on a connection where one came before the one before it was answered, or without a length",
-                );
+                recording.lose(NO_LENGTH);
             } else {
                 sockets.there.remove(&fd);
                 know(fd, false);
@@ -525,32 +616,7 @@ unsafe fn told(fd: c_int, bytes: *const u8, len: usize, begin: u64) {
         let status = status_of(bytes);
         let answers = |state: &mut State| {
             let connection = state.sockets.there.get_mut(&fd)?;
-            // No answer yet.
-            if (1..200).contains(&status) {
-                return None;
-            }
-            let mut body = bytes.len();
-            if status >= 200 && connection.answers.is_none() {
-                connection.answers = connection.waiting.pop_front().flatten();
-                connection.is_unnamed = true;
-                (connection.ends, body) = ends_of(bytes);
-                READS.set(0);
-            }
-            let request = connection.answers?;
-            let is_end = match &mut connection.ends {
-                Ends::After(left) => {
-                    *left = left.saturating_sub(body as u64);
-                    *left == 0
-                }
-                // Some send the empty chunk and the line after it apart.
-                Ends::Chunk => {
-                    matches!(bytes, b"0\r\n" | b"0\r\n\r\n") || bytes.ends_with(b"\r\n0\r\n\r\n")
-                }
-                Ends::Unknown => false,
-            };
-            if is_end {
-                connection.answers = None;
-            }
+            let (request, is_end) = connection.send(bytes, status)?;
             Some((request, is_end, connection.is_unnamed))
         };
         let Some((request, is_end, is_unnamed)) = lock().as_mut().and_then(answers) else { return };
@@ -559,11 +625,9 @@ unsafe fn told(fd: c_int, bytes: *const u8, len: usize, begin: u64) {
         let may_state = sent.is_last || sent.pieces == 0;
         let tokens = if may_state { tokens_of(bytes) } else { [0; 2] };
         let name = if is_unnamed { name_of(bytes) } else { None };
-        let head = [word([request, sent.word()]), begin, end, len as u64, word(tokens)];
-        let mut record: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
-        record.extend_from_slice(name.unwrap_or_default());
+        let words = [word([request, sent.word()]), begin, end, len as u64, word(tokens)];
         if let Some(state) = &mut *lock() {
-            state.recording.write(Record::Sent, &record);
+            write(&mut state.recording, Record::Sent, words, name.unwrap_or_default());
             if let Some(connection) = state.sockets.there.get_mut(&fd) {
                 connection.is_unnamed &= name.is_none();
             }
@@ -622,6 +686,48 @@ pub(crate) unsafe extern "C-unwind" fn accept<const COPY: usize>(
     let made = unsafe { real(fd, address, len) };
     accepted(made);
     made
+}
+
+/// In the place of the system's function.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+pub(crate) unsafe extern "C-unwind" fn socket<const COPY: usize>(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+) -> c_int {
+    type Socket = unsafe extern "C-unwind" fn(c_int, c_int, c_int) -> c_int;
+    let real = real!(Hook::Socket, COPY, Socket);
+    // SAFETY: the arguments are the caller's.
+    let fd = unsafe { real(domain, kind, protocol) };
+    made(fd);
+    fd
+}
+
+/// In the place of the system's function.
+///
+/// # Safety
+///
+/// As the function that it stands for.
+pub(crate) unsafe extern "C-unwind" fn socketpair<const COPY: usize>(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    fds: *mut [c_int; 2],
+) -> c_int {
+    type Pair = unsafe extern "C-unwind" fn(c_int, c_int, c_int, *mut [c_int; 2]) -> c_int;
+    let real = real!(Hook::SocketPair, COPY, Pair);
+    // SAFETY: the arguments are the caller's, and two numbers are there if it worked.
+    unsafe {
+        let failed = real(domain, kind, protocol, fds);
+        if failed == 0 && !fds.is_null() {
+            let both = *fds;
+            both.into_iter().for_each(made);
+        }
+        failed
+    }
 }
 
 /// What became of a call of `recv`.
@@ -798,62 +904,123 @@ mod tests {
         assert_eq!(name_of(b"{\"id\":\"cmpl-1"), None);
     }
 
-    /// The paths of requests, read in pieces of any size.
-    fn paths(bytes: &[u8], size: usize) -> (Vec<String>, bool) {
-        let mut connection = Connection::new(None);
-        let mut paths = Vec::new();
-        for piece in bytes.chunks(size) {
-            connection.read(piece, &mut |path| {
-                paths.push(String::from_utf8_lossy(path).into_owned());
-                Some(paths.len() as u32)
-            });
-            // As if each were answered at once.
-            connection.waiting.clear();
+    /// A client's bytes, and each request by POST that begins in them.
+    struct Client {
+        connection: Connection,
+        /// Paths, and whether each was alone.
+        posted: Vec<(String, bool)>,
+        /// When something is read.
+        now: u64,
+    }
+
+    impl Client {
+        fn new() -> Self {
+            Self { connection: Connection::new(Some(1)), posted: Vec::new(), now: 10 }
         }
-        (paths, matches!(connection.reads, Reads::Lost))
+
+        fn reads(&mut self, bytes: &[u8]) {
+            let (now, posted) = (self.now, &mut self.posted);
+            self.now += 10;
+            self.connection.read(bytes, [now, now + 5], &mut |of| {
+                posted.push((String::from_utf8_lossy(of.path).into_owned(), of.is_alone));
+                Some(posted.len() as u32)
+            });
+        }
+
+        /// As if all that was read were answered.
+        fn answer_all(&mut self) {
+            (self.connection.is_waiting, self.connection.asked) = (false, None);
+        }
+
+        fn sends(&mut self, text: &str) -> Option<(u32, bool)> {
+            self.connection.send(text.as_bytes(), status_of(text.as_bytes()))
+        }
+
+        fn is_lost(&self) -> bool {
+            matches!(self.connection.reads, Reads::Lost)
+        }
     }
 
     #[test]
     fn requests_begin_where_the_ones_before_end_however_they_are_cut() {
         let all = b"POST /v1/completions?key=1 HTTP/1.1\r\nA: b\r\ncontent-length:  25 \r\n\r\n\
-            POST /v1/chat HTTP/1.1\r\n\nGET /health HTTP/1.1\r\n\r\nPOST /b HTTP/1.1\r\n\r\n";
-        // The head and the body of the first one, each in pieces or whole.
-        for size in [33, 50, 92] {
-            let (found, is_lost) = paths(&all[..92], size);
-            assert_eq!(
-                (&found[..], is_lost),
-                (&["/v1/completions".to_owned()][..], false),
-                "{size}"
-            );
+            POST /v1/chat HTTP/1.1\r\n\nGET /health HTTP/1.1\r\n\r\nPOST /b HTTP/1.1\r\n\r\n\
+            \r\nPOST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\
+            14\r\nPOST /d HTTP/1.1\r\n\r\n\r\n0\r\n\r\nPOST /e HTTP/1.1\r\n\r\n";
+        for size in 1..20 {
+            let mut client = Client::new();
+            for piece in all.chunks(size) {
+                client.reads(piece);
+                client.answer_all();
+            }
+            let found: Vec<_> = client.posted.iter().map(|(path, _)| &path[..]).collect();
+            assert_eq!(found, ["/v1/completions", "/b", "/c", "/e"], "{size}");
+            assert!(!client.is_lost());
         }
-        let mut connection = Connection::new(None);
-        let mut found = Vec::new();
-        for piece in [&all[..50], &all[50..90], &all[90..92], &all[92..116], &all[116..]] {
-            connection.read(piece, &mut |path| {
-                found.push(String::from_utf8_lossy(path).into_owned());
-                None
-            });
-            connection.waiting.clear();
-        }
-        assert_eq!(found, ["/v1/completions", "/b"]);
         for lost in [
             &b"\x16\x03\x01"[..],
-            b"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"POST /a HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
+            b"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
             b"POST /a HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
-            b"POST /a HTTP/1.1\r\n\r\nPOST /b HTTP/1.1\r\n\r\n",
         ] {
-            assert!(paths(lost, 1000).1, "{}", String::from_utf8_lossy(lost));
+            let mut client = Client::new();
+            client.reads(lost);
+            assert!(client.is_lost(), "{}", String::from_utf8_lossy(lost));
         }
-        let endless = [&b"POST /a HTTP/1.1\r\n"[..], &[b'x'; MOST_HEAD]].concat();
-        assert!(paths(&endless, 4096).1);
+    }
+
+    #[test]
+    fn a_request_in_pieces_came_with_the_first_one() {
+        let mut connection = Connection::new(Some(1));
+        let mut seen = Vec::new();
+        let pieces = [(&b"PO"[..], 5), (b"ST /v1/comp", 7), (b"letions ", 9)];
+        for (piece, begin) in pieces {
+            let read = [begin, begin + 1];
+            connection.read(piece, read, &mut |of| {
+                seen.push((of.path.to_vec(), of.accepted, of.read));
+                None
+            });
+        }
+        assert_eq!(seen, [(b"/v1/completions".to_vec(), Some(1), [5, 6])]);
+    }
+
+    #[test]
+    fn who_comes_before_the_one_before_is_answered_is_not_alone_nor_those_after() {
+        let mut client = Client::new();
+        client.reads(b"POST /a HTTP/1.1\r\n\r\nPOST /b HTTP/1.1\r\nContent-Length: 2\r\n\r\nab");
+        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
+        assert_eq!([client.sends(answer), client.sends(answer)], [Some((1, true)), None]);
+        client.reads(b"POST /c HTTP/1.1\r\n\r\n");
+        let posted = [("/a", true), ("/b", false), ("/c", false)];
+        assert_eq!(client.posted, posted.map(|(path, is_alone)| (path.to_owned(), is_alone)));
+        assert!(!client.is_lost());
+    }
+
+    #[test]
+    fn an_answer_ends_however_it_is_cut() {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let body = "5\r\ndata:\r\n0\r\n\r\n";
+        for size in 1..=body.len() {
+            let mut client = Client::new();
+            client.reads(b"POST /a HTTP/1.1\r\n\r\n");
+            assert_eq!(client.sends("HTTP/1.1 100 Continue\r\n\r\n"), None);
+            assert_eq!(client.sends(head), Some((1, false)));
+            let pieces = body.as_bytes().chunks(size).map(String::from_utf8_lossy);
+            let sent: Vec<_> = pieces.map(|piece| client.sends(&piece)).collect();
+            let (last, before) = sent.split_last().expect("there are some");
+            assert_eq!(*last, Some((1, true)), "{size}");
+            assert!(before.iter().all(|sent| *sent == Some((1, false))));
+            client.reads(b"POST /b HTTP/1.1\r\n\r\n");
+            assert_eq!(client.posted.last(), Some(&("/b".to_owned(), true)));
+        }
     }
 
     #[test]
     fn how_an_answer_ends_is_in_its_head() {
         let of = |head: &str| match ends_of(head.as_bytes()) {
-            (Ends::After(left), body) => format!("{left} {body}"),
-            (Ends::Chunk, body) => format!("chunk {body}"),
-            (Ends::Unknown, body) => format!("unknown {body}"),
+            (Ends::After(left), body) => format!("{left} {}", body.len()),
+            (Ends::Chunk(_), body) => format!("chunk {}", body.len()),
+            (Ends::Unknown, body) => format!("unknown {}", body.len()),
         };
         assert_eq!(of("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nabc"), "7 3");
         assert_eq!(of("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), "chunk 0");

@@ -1,6 +1,8 @@
 //! `brickscope run` of a server: which requests its passes are for, held against what the server itself says of each pass.
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
+mod hostile;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

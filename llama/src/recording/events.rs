@@ -36,6 +36,8 @@ pub struct Recorded {
     pub lost: Vec<String>,
     /// How many records did not fit the file.
     pub refused: u64,
+    /// How many requests came to it and aren't among `asked`; `lost` says why.
+    pub missed: u64,
     /// The sums of all passes, where only some of them are in `events`.
     pub part: Option<Part>,
     /// How often the condition came true by which passes were to be kept whole, if there was one.

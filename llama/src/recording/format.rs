@@ -15,6 +15,7 @@
 //! | 24 | process |
 //! | 32 | records that did not fit |
 //! | 40 | up to where it was read, by who reads it while it is written, and may be gone; else 0 |
+//! | 48 | requests that came to a server and aren't recorded |
 //! | 64 on | records |
 //!
 //! A record is a word, `kind | length << 32`, and as many bytes as `length` says, filled up with zeros to a multiple of 8.

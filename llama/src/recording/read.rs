@@ -95,6 +95,7 @@ impl Recorded {
         let mut recorded = Self {
             process: u32::try_from(header[3]).unwrap_or(0),
             refused: header[4],
+            missed: header[6],
             ..Self::default()
         };
         let mut at = HEADER;
@@ -390,7 +391,7 @@ mod tests {
     fn file(records: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = b"BRKNODES".to_vec();
         let used = HEADER + records.iter().map(Vec::len).sum::<usize>();
-        bytes.extend(words_of(&[1, used as u64, 4321, 2, 0, 0, 0]));
+        bytes.extend(words_of(&[1, used as u64, 4321, 2, 0, 5, 0]));
         bytes.extend(records.concat());
         // A file has room for more.
         bytes.extend([0xff; 32]);
@@ -478,7 +479,7 @@ mod tests {
             record(11, br#"{"library":1,"file":"/libggml-cpu.so","version":"0.13.1"}"#),
         ]));
         let recorded = recorded.expect("it is whole");
-        assert_eq!((recorded.process, recorded.refused), (4321, 2));
+        assert_eq!((recorded.process, recorded.refused, recorded.missed), (4321, 2, 5));
         assert_eq!(recorded.graphs[&3][0].out.elements(), 4);
         assert_eq!(
             (recorded.models, recorded.lost),

@@ -27,6 +27,8 @@ struct request {
     // How many are there, how many of the prompt and of these are in the cache, and whether who asked has gone.
     int made, position;
     bool is_gone;
+    // Of its own, so that a thousand don't wake for one's token.
+    pthread_cond_t has_more;
     struct request *next;
 };
 
@@ -69,7 +71,7 @@ static bool answer(int fd, struct request *r) {
     if (r->stream && !tell(fd, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")) return false;
     for (;;) {
         pthread_mutex_lock(&lock);
-        while (r->made <= told && !(told == 0 && r->tokens == 0)) pthread_cond_wait(&changed, &lock);
+        while (r->made <= told && !(told == 0 && r->tokens == 0)) pthread_cond_wait(&r->has_more, &lock);
         bool is_last = r->made == r->tokens;
         pthread_mutex_unlock(&lock);
         if (r->stream) {
@@ -92,10 +94,26 @@ static bool answer(int fd, struct request *r) {
     return tell(fd, whole) && tell(fd, text);
 }
 
+// As a server that asks others: by the number of a connection that is closed, another socket sends.
+static void use_again(int fd) {
+    int all[64][2], n = 0;
+    while (n < 64 && socketpair(AF_UNIX, SOCK_STREAM, 0, all[n]) == 0) {
+        int *of = all[n++];
+        if (of[0] != fd && of[1] != fd) continue;
+        tell(fd, "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n");
+        break;
+    }
+    while (n-- > 0) {
+        close(all[n][0]);
+        close(all[n][1]);
+    }
+}
+
 static void *serve(void *of) {
     int fd = (int)(intptr_t)of;
     char buffer[8192];
     size_t has = 0;
+    bool is_gone = false;
     for (;;) {
         buffer[has] = 0;
         char *end = strstr(buffer, "\r\n\r\n");
@@ -116,6 +134,7 @@ static void *serve(void *of) {
             ok = tell(fd, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         } else {
             struct request *r = calloc(1, sizeof *r);
+            pthread_cond_init(&r->has_more, NULL);
             // As a server that reads with care, and one that says what it waits for.
             if (strcasestr(buffer, "expect: 100") != NULL) tell(fd, "HTTP/1.1 100 Continue\r\n\r\n");
             int n = sscanf(end + 4, "%31s %d %d %d %d", r->name, &r->prompt, &r->tokens, &r->cached, &r->stream);
@@ -132,6 +151,7 @@ static void *serve(void *of) {
                 pthread_mutex_unlock(&lock);
                 ok = answer(fd, r);
                 if (!ok) {
+                    is_gone = is_held(r);
                     pthread_mutex_lock(&lock);
                     r->is_gone = true;
                     pthread_mutex_unlock(&lock);
@@ -144,6 +164,7 @@ static void *serve(void *of) {
         if (!ok) break;
     }
     close(fd);
+    if (is_gone) use_again(fd);
     pthread_mutex_lock(&lock);
     connections++;
     pthread_cond_broadcast(&changed);
@@ -170,7 +191,7 @@ int main(int argc, char **argv) {
     int server = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof at;
-    if (bind(server, (struct sockaddr *)&at, sizeof at) || listen(server, 64) || getsockname(server, (struct sockaddr *)&at, &len)) return 8;
+    if (bind(server, (struct sockaddr *)&at, sizeof at) || listen(server, 4096) || getsockname(server, (struct sockaddr *)&at, &len)) return 8;
     // As a server that warms up.
     adds[0] = 2;
     llama_decode(&context, (struct batch){.n_tokens = 2});
@@ -239,8 +260,8 @@ int main(int argc, char **argv) {
             struct request *r = slots[i];
             if (r == NULL || is_held(r) || r->position < r->prompt) continue;
             if (++r->made == r->tokens) slots[i] = NULL;
+            pthread_cond_signal(&r->has_more);
         }
-        pthread_cond_broadcast(&changed);
         pthread_mutex_unlock(&lock);
     }
     return 0;

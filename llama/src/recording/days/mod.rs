@@ -219,6 +219,7 @@ impl Days {
         }
         self.recorded.process = u32::try_from(word(3)).unwrap_or(0);
         self.recorded.refused = word(4);
+        self.recorded.missed = word(6);
         Ok(Some(used))
     }
 
