@@ -348,6 +348,25 @@ fn what_is_kept_so_far_of_a_server_counts_each_request_once() {
     }
 }
 
+/// Each streamed answer has a first token, and took longer than nothing for it.
+#[test]
+fn each_first_token_that_came_late_is_counted_and_its_passes_are_there() {
+    let options = ["--keep", "tail", "--when", "ttft>0us"];
+    let (command, run, _dir) =
+        run::command_of(&options, "serves/server", &[CONNECTIONS], &[]);
+    let server = Server::begin(command);
+    clients(&server);
+    server.end();
+    let profile = Profile::load(&run.join("profile.json")).expect("it was recorded");
+    assert_eq!(profile.check(), Ok(()));
+    let streamed = profile.requests.iter().filter(|of| !of.tokens_ns.is_empty()).count() as u64;
+    let fired = profile.fired.expect("there was a condition");
+    assert_eq!((fired.fired, fired.whole, streamed), (9, 9, 9), "{fired:?}");
+    let asked = fired.asked.expect("it is one on first tokens");
+    assert_eq!((asked.requests, asked.first_tokens), (12, 9));
+    assert_eq!(fired.line(), "9 first tokens took over 0 s; 9 are kept whole");
+}
+
 /// As Ollama does, which passes what it is asked on to children.
 #[test]
 fn each_server_that_a_parent_starts_and_passes_requests_on_to_is_a_run() {

@@ -350,7 +350,10 @@ mod tests {
             ..none
         };
         for (fired, said) in [
-            (of(0, 0), "whether ttft>500ms came true can't be told: no request of a server was seen"),
+            (
+                of(0, 0),
+                "whether ttft>500ms came true can't be told: no request of a server was seen",
+            ),
             (
                 of(1, 0),
                 "whether ttft>500ms came true can't be told: the answer to the only request was not \

@@ -59,11 +59,22 @@ fn what_never_takes_longer_is_said_too() {
     assert!(ran.said().contains("no token took over 9000000 s"), "{}", ran.said());
 }
 
+/// A program that is no server has no first tokens, which is not that none was late.
+#[test]
+fn of_a_program_that_nobody_asks_it_can_not_be_told_whether_a_first_token_was_late() {
+    let ran = ran(&["--when", "ttft>0us"], "20");
+    let fired = ran.profile().fired.expect("there was a condition");
+    let asked = fired.asked.expect("it is one on first tokens");
+    assert_eq!((fired.fired, asked.requests, asked.first_tokens), (0, 0, 0));
+    let said = "whether ttft>0s came true can't be told: no request of a server was seen";
+    assert!(words(&ran.said()).contains(said), "{}", ran.said());
+}
+
 #[test]
 fn what_is_no_condition_is_refused_before_the_program_runs() {
     for (options, why) in [
         (&["--keep", "tail", "--when", "token"][..], "it has no limit"),
-        (&["--keep", "tail", "--when", "ttft>2s"][..], "only a token or a pass can be too slow"),
+        (&["--keep", "tail", "--when", "first>2s"][..], "only a token, a pass or a ttft can"),
         (&["--keep", "tail", "--when", "pass>50"][..], "no whole number of us, ms or s"),
         (&["--when", "token>200ms"][..], "--keep"),
     ] {

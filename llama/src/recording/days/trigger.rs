@@ -177,7 +177,7 @@ mod tests {
         let (mut kept, mut chosen) = (Vec::new(), Vec::new());
         let ids = [Id::Context(0)];
         let asked = Asked { requests: 9, first_tokens: 9 };
-        trigger.finish((&ids, asked), &mut kept, &mut chosen).of(&ids).line()
+        trigger.finish((&ids[..], asked), &mut kept, &mut chosen).of(&ids).line()
     }
 
     fn pass(serial: u64, of: Option<u32>, tokens: &[(u64, u64)]) -> Ended<'_> {
