@@ -3,7 +3,7 @@
 //! Whoever records has no thread for this. It [looks](Recording::look) for requests now and then, and neither that nor answering
 //! waits for a client: one that sends nothing, or reads nothing, is disconnected.
 
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ struct Client {
 }
 
 /// What came of reading a request.
-enum Read_ {
+enum Came {
     Nothing,
     SoFar,
     Gone,
@@ -118,7 +118,7 @@ impl Recording {
             Err(why) => line_of_error(why),
         };
         for client in self.clients.extract_if(.., |client| client.has_asked) {
-            send_line(&client.stream, &line);
+            let _ = send_line(&client.stream, &line);
         }
     }
 }
@@ -140,38 +140,38 @@ impl Client {
             return true;
         }
         match self.read() {
-            Read_::SoFar => self.has_asked = true,
-            Read_::Gone => return false,
-            Read_::Wrong(why) => {
+            Came::SoFar => self.has_asked = true,
+            Came::Gone => return false,
+            Came::Wrong(why) => {
                 refuse(&self.stream, &why);
                 return false;
             }
-            Read_::Nothing if self.since.elapsed() >= within => {
+            Came::Nothing if self.since.elapsed() >= within => {
                 refuse(&self.stream, &no_view());
                 return false;
             }
-            Read_::Nothing => {}
+            Came::Nothing => {}
         }
         true
     }
 
-    fn read(&mut self) -> Read_ {
+    fn read(&mut self) -> Came {
         let room = (MOST_REQUEST + 1).saturating_sub(self.line.len());
         let read = (&self.stream).take(room as u64).read_to_end(&mut self.line);
         if let Some(end) = self.line.iter().position(|byte| *byte == b'\n') {
             return match serde_json::from_slice::<Request>(&self.line[..end]) {
-                Ok(Request { so_far: true, .. }) => Read_::SoFar,
-                Ok(_) => Read_::Wrong(no_view()),
-                Err(why) => Read_::Wrong(format!("not a request: {why}")),
+                Ok(Request { so_far: true, .. }) => Came::SoFar,
+                Ok(_) => Came::Wrong(no_view()),
+                Err(why) => Came::Wrong(format!("not a request: {why}")),
             };
         }
         if self.line.len() > MOST_REQUEST {
-            return Read_::Wrong(format!("bad request: it is longer than {MOST_REQUEST} bytes"));
+            return Came::Wrong(format!("bad request: it is longer than {MOST_REQUEST} bytes"));
         }
         match read {
-            Err(error) if is_time_out(&error) => Read_::Nothing,
+            Err(error) if is_time_out(&error) => Came::Nothing,
             // It has closed its half in the middle of a line, or the connection.
-            _ => Read_::Gone,
+            _ => Came::Gone,
         }
     }
 }
@@ -186,17 +186,19 @@ fn no_view() -> String {
 }
 
 fn refuse(stream: &UnixStream, why: &str) {
-    send_line(stream, &line_of_error(why));
+    // Who doesn't get it has gone.
+    let _ = send_line(stream, &line_of_error(why));
 }
 
-/// A line is shorter than what a socket has room for. Who doesn't get it has gone.
-fn send_line(stream: &UnixStream, line: &[u8]) {
+/// A line is shorter than what a socket has room for.
+fn send_line(stream: &UnixStream, line: &[u8]) -> io::Result<()> {
     // SIGPIPE would end a program that doesn't ignore it.
     #[cfg(not(target_vendor = "apple"))]
     let flags = SendFlags::NOSIGNAL;
     #[cfg(target_vendor = "apple")]
     let flags = SendFlags::empty();
-    let _ = send(stream, line, flags);
+    send(stream, line, flags)?;
+    Ok(())
 }
 
 /// Asks the recording of a process for a run of what it has kept so far, and waits until that is written. Where the process has
@@ -241,15 +243,14 @@ pub fn ask_so_far_at(path: &Path) -> Result<SoFar, LiveError> {
     ask(to_socket(path)?, path, ANSWER_WITHIN)
 }
 
-fn ask(mut stream: UnixStream, path: &Path, within: Duration) -> Result<SoFar, LiveError> {
+fn ask(stream: UnixStream, path: &Path, within: Duration) -> Result<SoFar, LiveError> {
     let name = path.display().to_string();
     let request = Request { so_far: true, ..Request::default() };
     let mut line = serde_json::to_vec(&request)
         .map_err(|error| LiveError::Malformed { line: 0, why: error.to_string() })?;
     line.push(b'\n');
-    stream.set_write_timeout(Some(within)).map_err(io_error(name.clone()))?;
     // One that refuses whoever comes may have closed it: it has said why.
-    let sent = stream.write_all(&line);
+    let sent = send_line(&stream, &line);
     let mut timed = Timed::new(stream);
     timed.wait_until(Instant::now() + within);
     let mut messages = Messages::new(BufReader::new(timed));
@@ -276,6 +277,7 @@ fn ask(mut stream: UnixStream, path: &Path, within: Duration) -> Result<SoFar, L
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::thread;
 
     use super::super::timed::tests::dripping;
@@ -283,7 +285,10 @@ mod tests {
 
     fn recording() -> (Recording, tempfile::TempDir) {
         let folder = tempfile::tempdir().expect("a folder");
-        let recording = Recording::begin_at(&folder.path().join("a.sock")).expect("it listens");
+        let mut recording =
+            Recording::begin_at(&folder.path().join("a.sock")).expect("it listens");
+        // However late a client's thread gets a processor.
+        recording.within = Duration::from_secs(3600);
         (recording, folder)
     }
 
@@ -291,38 +296,22 @@ mod tests {
         SoFar { folder: PathBuf::from("/runs/one-so-far-1"), passes: 7 }
     }
 
-    /// Looks until somebody asks, or all that came are gone.
+    /// Looks until somebody asks.
     fn wait(recording: &mut Recording) {
         while !recording.look() {
             thread::yield_now();
         }
     }
 
-    /// What a client that sends these bytes is told.
+    /// What a client that sends these bytes is told, once they are looked at.
     fn told(recording: &mut Recording, bytes: &[u8]) -> String {
         let mut stream = UnixStream::connect(recording.path()).expect("it listens");
         stream.write_all(bytes).expect("there is room");
-        while recording.clients.is_empty() {
-            assert!(!recording.look(), "it asks for nothing");
-            if let Some(told) = try_read(&stream) {
-                return told;
-            }
-        }
-        while !recording.clients.is_empty() {
-            assert!(!recording.look(), "it asks for nothing");
-        }
+        assert!(!recording.look(), "it asks for nothing");
+        assert!(recording.clients.is_empty(), "it is closed");
         let mut told = String::new();
         stream.read_to_string(&mut told).expect("it is text");
         told
-    }
-
-    /// What came, if it was closed already.
-    fn try_read(mut stream: &UnixStream) -> Option<String> {
-        stream.set_nonblocking(true).expect("it can");
-        let mut told = String::new();
-        let read = stream.read_to_string(&mut told);
-        stream.set_nonblocking(false).expect("it can");
-        read.is_ok().then_some(told)
     }
 
     #[test]
@@ -354,9 +343,9 @@ mod tests {
         let (mut recording, _folder) = recording();
         for (bytes, why) in [
             (&b"GET / HTTP/1.1\r\n"[..], "not a request"),
-            (b"\xff\xfe\n", "not a request"),
-            (b"{\"rate\":2}\n", "without a live view"),
-            (&[b'x'; MOST_REQUEST + 1], "longer than 1024 bytes"),
+            (&b"\xff\xfe\n"[..], "not a request"),
+            (&b"{\"rate\":2}\n"[..], "without a live view"),
+            (&[b'x'; MOST_REQUEST + 1][..], "longer than 1024 bytes"),
         ] {
             let told = told(&mut recording, bytes);
             assert!(told.starts_with("{\"error\":\"") && told.contains(why), "{told}");
@@ -368,19 +357,8 @@ mod tests {
         // Who goes away is forgotten.
         recording.within = REQUEST_WITHIN;
         drop(UnixStream::connect(recording.path()).expect("it listens"));
-        while recording.listener_has_none() {}
-        while !recording.clients.is_empty() {
-            assert!(!recording.look());
-        }
-    }
-
-    impl Recording {
-        /// Whether nobody was let in by a look.
-        fn listener_has_none(&mut self) -> bool {
-            let Ok((stream, _)) = self.listener.accept() else { return true };
-            self.admit(stream);
-            false
-        }
+        assert!(!recording.look());
+        assert!(recording.clients.is_empty());
     }
 
     #[test]
