@@ -225,7 +225,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut look = |records: &mut Records| {
         records.look();
         let by_signal = asked.as_ref().is_some_and(|asked| asked.swap(false, Ordering::AcqRel));
-        let by_line = matches!(&mut line, Some(Ok(line)) if line.look());
+        let by_line = line.as_mut().and_then(|line| line.as_mut().ok());
+        let by_line = by_line.is_some_and(Recording::look);
         if !by_signal && !by_line {
             return;
         }

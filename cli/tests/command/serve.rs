@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use brickscope::{Ending, Part, PartKind, Profile, Request};
 use brickscope_analysis::requests::Requests;
 use brickscope_testing::command::brickscope;
-use brickscope_testing::patience::wait_until;
 
 use crate::run;
 
@@ -311,9 +310,9 @@ fn what_is_kept_so_far_of_a_server_counts_each_request_once() {
     const CLIENTS: u64 = 8;
     const EACH: u64 = 2;
     const TOKENS: u64 = 500;
-    let options = ["--keep", "tail", "--keep-mib", "1"];
+    let options = ["--keep", "tail", "--keep-mib", "1", "--when", "ttft>0us"];
     let connections = CLIENTS.to_string();
-    let (command, run, _dir) = run::command_of(&options, "serves/server", &[&connections], &[]);
+    let (command, run, dir) = run::command_of(&options, "serves/server", &[&connections], &[]);
     let server = Server::begin(command);
     let id = server.child.id().to_string();
     let streams: Vec<TcpStream> = (0..CLIENTS).map(|_| server.connect()).collect();
@@ -331,10 +330,13 @@ fn what_is_kept_so_far_of_a_server_counts_each_request_once() {
     let clients: Vec<_> = clients.collect();
     let streams: Vec<TcpStream> =
         clients.into_iter().map(|client| client.join().expect("it is answered")).collect();
-    let sent = Command::new("kill").args(["-USR1", &id]).status();
-    assert!(sent.expect("kill").success());
+    let mut asking = brickscope(&["requests", "--attach", &id]);
+    let asked = asking.env("TMPDIR", dir.path()).output().expect("it starts");
     let so_far = run.with_file_name("run-so-far-1").join("profile.json");
-    wait_until("a run of what is kept so far", || so_far.exists());
+    assert!(so_far.exists(), "{}", String::from_utf8_lossy(&asked.stderr));
+    let n = CLIENTS * EACH;
+    let text = String::from_utf8_lossy(&asked.stdout);
+    assert!(text.starts_with(&format!("requests  {n}: length {n}\n")), "{text}");
     drop(streams);
     server.join().expect("it ends");
 
@@ -345,6 +347,9 @@ fn what_is_kept_so_far_of_a_server_counts_each_request_once() {
         let all = CLIENTS * EACH;
         assert_eq!((kept.requests, &kept.endings[..]), (all, &[(Ending::Length, all)][..]));
         assert_eq!(kept.between_tokens.count, all * (TOKENS - 1));
+        let fired = profile.fired.expect("there was a condition");
+        let asked = fired.asked.expect("it is one on first tokens");
+        assert_eq!((fired.fired, asked.first_tokens, asked.requests), (all, all, all));
     }
 }
 
