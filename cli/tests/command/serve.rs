@@ -357,8 +357,7 @@ fn what_is_kept_so_far_of_a_server_counts_each_request_once() {
 #[test]
 fn each_first_token_that_came_late_is_counted_and_its_passes_are_there() {
     let options = ["--keep", "tail", "--when", "ttft>0us"];
-    let (command, run, _dir) =
-        run::command_of(&options, "serves/server", &[CONNECTIONS], &[]);
+    let (command, run, _dir) = run::command_of(&options, "serves/server", &[CONNECTIONS], &[]);
     let server = Server::begin(command);
     clients(&server);
     server.end();

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::listen::peer_uid;
 use super::path::{candidates, own_uid};
@@ -34,7 +34,7 @@ pub(super) fn to_process<T>(
     }
     // Name the path where a publisher would have made it.
     let is_possible =
-        |path: &&std::path::PathBuf| path.parent().and_then(Path::parent).is_some_and(Path::is_dir);
+        |path: &&PathBuf| path.parent().and_then(Path::parent).is_some_and(Path::is_dir);
     let path = places.iter().find(is_possible).cloned().unwrap_or_default();
     Err(LiveError::NotPublishing { pid, path })
 }

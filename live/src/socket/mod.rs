@@ -7,11 +7,11 @@
 //!
 //! On systems without Unix sockets, both return [`LiveError::Unsupported`].
 
+#[cfg(unix)]
+mod connect;
 mod delta;
 mod frame;
 mod lines;
-#[cfg(unix)]
-mod connect;
 #[cfg(unix)]
 mod listen;
 #[cfg(unix)]
@@ -40,9 +40,7 @@ pub use self::publisher::{Publisher, Starting};
 #[cfg(unix)]
 pub use self::so_far::{Recording, ask_so_far, ask_so_far_at};
 #[cfg(not(unix))]
-pub use self::unsupported::{
-    Publisher, Recording, Starting, Watch, ask_so_far, ask_so_far_at,
-};
+pub use self::unsupported::{Publisher, Recording, Starting, Watch, ask_so_far, ask_so_far_at};
 #[cfg(unix)]
 pub use self::watch::Watch;
 
