@@ -93,9 +93,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 32, requires = "keep", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) keep_mib: u32,
 
-    /// Keep whole each token that took longer than in 'token>200ms', each pass ('pass>50ms'), or what each request waited for whose
-    /// first token took longer ('ttft>500ms'), with two passes before it and after it: in half of the memory, those that took
-    /// longest. All are counted. Units are us, ms and s.
+    /// Keep whole each token that took longer than in 'token>200ms', each pass ('pass>50ms'), or each first token of a request,
+    /// from its arrival ('ttft>500ms'), with two passes before it and after it: in half of the memory, those that took longest.
+    /// All are counted. Units are us, ms and s.
     #[arg(long, value_name = "CONDITION", requires = "keep")]
     pub(crate) when: Option<When>,
 

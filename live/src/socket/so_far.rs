@@ -23,6 +23,8 @@ const MOST_CLIENTS: usize = 16;
 const REQUEST_WITHIN: Duration = Duration::from_secs(2);
 /// How long to wait for an answer: the run is written meanwhile.
 const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+/// Between a program and its recorder may be a shell or two.
+const MOST_PARENTS: usize = 4;
 
 /// Who asked.
 #[derive(Debug)]
@@ -208,11 +210,11 @@ fn send_line(stream: &UnixStream, line: &[u8]) -> io::Result<()> {
 ///
 /// If there is no such process, it can't be asked, belongs to another user, or could not write the run.
 pub fn ask_so_far(pid: u32) -> Result<SoFar, LiveError> {
-    let asked = to_process(pid, &mut |path| ask_so_far_at(path));
+    let asked = to_process(pid, &mut ask_so_far_at);
     let Err(LiveError::NotPublishing { .. }) = asked else { return asked };
     let parents = std::iter::successors(parent_of(pid), |pid| parent_of(*pid)).take(MOST_PARENTS);
     for parent in parents.filter(|pid| *pid > 1) {
-        match to_process(parent, &mut |path| ask_so_far_at(path)) {
+        match to_process(parent, &mut ask_so_far_at) {
             Err(
                 LiveError::NotPublishing { .. }
                 | LiveError::OtherUser { .. }
@@ -223,9 +225,6 @@ pub fn ask_so_far(pid: u32) -> Result<SoFar, LiveError> {
     }
     asked
 }
-
-/// Between a program and its recorder may be a shell or two.
-const MOST_PARENTS: usize = 4;
 
 /// The process that started one, where the system tells.
 fn parent_of(pid: u32) -> Option<u32> {

@@ -17,6 +17,7 @@ pub(super) struct Waited {
     pub(super) passes: Option<[u64; 2]>,
     /// Whether these are all.
     pub(super) are_all: bool,
+    /// How long it was waited for.
     pub(super) ns: u64,
 }
 

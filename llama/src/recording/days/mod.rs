@@ -142,8 +142,8 @@ impl Days {
         })
     }
 
-    /// Keeps those passes whole that `when` is true of, or that such a first token waited for, and their neighbours, within the same `limits` as all others. Said
-    /// before anything is read.
+    /// Keeps those passes whole that `when` is true of, or that such a first token waited for, and their neighbours, within the
+    /// same `limits` as all others. Said before anything is read.
     #[must_use]
     pub fn watching_for(mut self, when: When, limits: Limits) -> Self {
         let (bytes, others) = limits.with_held();
