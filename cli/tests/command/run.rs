@@ -517,6 +517,11 @@ fn what_recording_costs_is_measured_on_every_other_pass() {
     assert!(total(&profile, Phase::Decode, "LmHead").stats.count == 9);
 }
 
+/// Whether this is the folder where all programs of a user have their sockets, unless the session has one for them.
+fn is_of_sockets(name: &str) -> bool {
+    name.strip_prefix("brickscope-").is_some_and(|user| user.parse::<u32>().is_ok())
+}
+
 /// Our own engine knows no Gemma.
 #[test]
 fn what_has_no_room_is_kept_by_its_tail_and_summed_whole() {
@@ -526,10 +531,7 @@ fn what_has_no_room_is_kept_by_its_tail_and_summed_whole() {
         let output = command.output().expect("it starts");
         let left = std::fs::read_dir(run.parent().expect("a folder")).expect("it is there");
         let names = left.map(|entry| entry.expect("it is").file_name());
-        // Where sockets lie, unless the session has a folder for them, is for all programs.
-        let is_of_sockets =
-            |name: &std::ffi::OsString| name.to_string_lossy().starts_with("brickscope-");
-        let left = names.filter(|name| !is_of_sockets(name)).count();
+        let left = names.filter(|name| !is_of_sockets(&name.to_string_lossy())).count();
         let ran = Ran { output, run, _dir: dir };
         assert_eq!(left, 1, "nothing but the run is left: {}", ran.stderr());
         assert_eq!(ran.output.status.code(), Some(0), "{}", ran.stderr());

@@ -7,7 +7,7 @@ use brickscope::Profile;
 use brickscope_testing::command;
 use brickscope_testing::patience::wait_until;
 
-use super::{Ran, command_of};
+use super::{Ran, command_of, is_of_sockets};
 
 /// Words with a space between any two.
 fn words(text: &str) -> String {
@@ -129,8 +129,7 @@ fn what_is_kept_so_far_is_a_run_while_the_program_goes_on() {
     let mut names: Vec<String> = std::fs::read_dir(dir.path())
         .expect("it is there")
         .map(|entry| entry.expect("it is").file_name().to_string_lossy().into_owned())
-        // Where sockets lie, unless the session has a folder for them.
-        .filter(|name| !name.starts_with("brickscope-"))
+        .filter(|name| !is_of_sockets(name))
         .collect();
     names.sort();
     assert_eq!(names, ["run", "run-so-far-1", "run-so-far-2"]);
