@@ -110,8 +110,8 @@ fn instead(words: &[OsString]) -> Option<String> {
             let program = printable(&program.to_string_lossy());
             Some(format!(
                 "an unmodified program can't be watched while it runs: `brickscope run -- {program} …` records it, and then \
-                 `brickscope show` prints the run, and `brickscope requests` a server's requests; under `run --keep tail` \
-                 SIGUSR1 writes a run while it goes on\n"
+                 `brickscope show` prints the run, and `brickscope requests` a server's requests; under `run --keep tail`, \
+                 `requests --attach` does while it goes on\n"
             ))
         }
         _ => None,

@@ -15,6 +15,8 @@
 //! | `socket/lines.rs` | lines of bounded length, and messages from them |
 //! | `socket/path.rs` | where sockets lie |
 //! | `socket/listen.rs` | making private sockets and removing stale ones |
+//! | `socket/connect.rs` | finding the socket of a process |
+//! | `socket/so_far.rs` | asking a recording for what it has kept so far |
 //! | `socket/snapshotter.rs` | snapshots as frames, each made once for all watchers |
 //! | `socket/publisher/` | the engine's side |
 //! | `socket/watch.rs` | the watcher's side |

@@ -23,12 +23,17 @@ use crate::{output, runs};
 /// prompts of others cost in it is predicted, from passes with as much decode and no prompt.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --list\n  brickscope requests RUN --request slowest\n  brickscope requests RUN --request chatcmpl-7\n  brickscope requests RUN --client LOAD"
+    after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --list\n  brickscope requests RUN --request slowest\n  brickscope requests RUN --request chatcmpl-7\n  brickscope requests RUN --client LOAD\n  brickscope requests --attach 4711"
 )]
 pub(crate) struct RequestsArgs {
     /// The run: its folder or profile.json, its tag, the beginning of its name, or `@-1` for the one before the newest. By
     /// default the newest in `brickscope-runs`.
     pub(crate) run: Option<PathBuf>,
+
+    /// Of a server that runs under `brickscope run --keep tail`: write a run of what is kept so far, and take that. The process of
+    /// either, by its id, or the socket.
+    #[arg(long, value_name = "PID|SOCKET", conflicts_with = "run")]
+    pub(crate) attach: Option<String>,
 
     /// Show one request, token by token: by its id or the beginning of it, by its number in the list, or `slowest`, the one that
     /// waited longest for a token after its first.
@@ -51,7 +56,10 @@ pub(crate) struct RequestsArgs {
 }
 
 pub(crate) fn run(args: &RequestsArgs) -> Result<()> {
-    let run = runs::named_or_newest(args.run.as_deref())?;
+    let run = match args.attach.as_deref() {
+        Some(process) => runs::so_far_of(process)?,
+        None => runs::named_or_newest(args.run.as_deref())?,
+    };
     let profile = runs::load(&run)?;
     if let Err(why) = profile.check() {
         tell!("note: this profile is inconsistent: {why}");

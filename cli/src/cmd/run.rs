@@ -14,6 +14,7 @@ use brickscope::keep::When;
 use brickscope::save::write_atomically;
 use brickscope::{Absent, Clock, LoadWatch, OtherLoad, PairedError, PairedRatio, Profile};
 use brickscope_analysis::view;
+use brickscope_live::socket::{LiveError, Recording};
 use brickscope_llama::recording;
 use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
@@ -37,7 +38,7 @@ use crate::{family, interrupt, output, summary};
 /// says how much longer these take.
 ///
 /// `top` can't watch it. Once it has ended, `brickscope show` prints the run and `brickscope requests` a server's requests;
-/// under `--keep tail`, SIGUSR1 writes such a run while it goes on.
+/// under `--keep tail`, `brickscope requests --attach` does while it goes on.
 ///
 /// The exit code is the program's. Without `--` before a command, `run` is another name of `profile`.
 #[derive(Debug, clap::Args)]
@@ -84,7 +85,7 @@ pub(crate) struct RunArgs {
 
     /// What to keep of a program that runs for days, in memory and disk that don't grow. Tail: the passes of the slowest tokens, and
     /// a sample of the others that says how many each stands for; sums are of all. What fits is kept whole. SIGUSR1 to this
-    /// command writes what is kept so far to a run of its own, and the program goes on.
+    /// command, or `requests --attach`, writes what is kept so far to a run of its own, and the program goes on.
     #[arg(long, value_name = "WHAT", conflicts_with_all = ["check_overhead", "follow"])]
     pub(crate) keep: Option<Keep>,
 
@@ -92,8 +93,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 32, requires = "keep", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) keep_mib: u32,
 
-    /// Keep whole each token that took longer than in 'token>200ms', or each pass ('pass>50ms'), with two passes before it and
-    /// after it: in half of the memory, those that took longest. All are counted. Units are us, ms and s.
+    /// Keep whole each token that took longer than in 'token>200ms', each pass ('pass>50ms'), or each first token of a request,
+    /// from its arrival ('ttft>500ms'), with two passes before it and after it: in half of the memory, those that took longest.
+    /// All are counted. Units are us, ms and s.
     #[arg(long, value_name = "CONDITION", requires = "keep")]
     pub(crate) when: Option<When>,
 
@@ -213,24 +215,33 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     };
     // Whatever is kept: else who asks for it would end this process, and the program with it.
     let asked = interrupt::take_requests()?;
+    let mut line = args.keep.map(|_| Recording::begin());
     if args.keep.is_some() {
         records.follow(&began.clock, args.keep_mib, args.when);
-        if asked.is_some() && !args.quiet {
-            tell!("note: `kill -USR1 {}` writes a run of what is kept so far", process::id());
+        if !args.quiet {
+            tell_how_to_ask(asked.is_some(), line.as_ref());
         }
     }
     let mut look = |records: &mut Records| {
         records.look();
-        if !asked.as_ref().is_some_and(|asked| asked.swap(false, Ordering::AcqRel)) {
+        let by_signal = asked.as_ref().is_some_and(|asked| asked.swap(false, Ordering::AcqRel));
+        let by_line = line.as_mut().and_then(|line| line.as_mut().ok());
+        let by_line = by_line.is_some_and(Recording::look);
+        if !by_signal && !by_line {
             return;
         }
-        if args.keep.is_some() {
-            tell_so_far(records, &began, args.out.as_deref());
-        } else {
+        if args.keep.is_none() {
             tell!("note: only with `--keep tail` can a run be written while the program runs");
+            return;
+        }
+        let written = tell_so_far(records, &began, args.out.as_deref());
+        if let Some(Ok(line)) = &mut line {
+            line.answer(written.as_ref().map_err(String::as_str));
         }
     };
     let status = watch(&args.command, library.as_ref(), &mut records, args, &mut look)?;
+    // Whoever asks now would wait for the report.
+    drop(line);
     let load = load.and_then(|load| load.others());
     let ended = Ended { began: &began, dir, status: Some(status), load };
     match to.finish(&mut records, &ended) {
@@ -239,6 +250,22 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             records.keep();
             Err(why.context("what was recorded is kept: `brickscope run --recover` reports it"))
         }
+    }
+}
+
+/// Says how to ask for what is kept so far: by a signal, where this process may take it, and on the socket, if there is one.
+fn tell_how_to_ask(by_signal: bool, line: Option<&Result<Recording, LiveError>>) {
+    let id = process::id();
+    if by_signal {
+        tell!("note: `kill -USR1 {id}` writes a run of what is kept so far");
+    }
+    match line {
+        Some(Ok(_)) => tell!("note: `brickscope requests --attach {id}` writes and prints one"),
+        Some(Err(why)) => {
+            let why = format!("`brickscope requests --attach` can't ask for one: {why}");
+            tell!("note: {}", view::wrap(&printable_text(&why), 74).join("\n"));
+        }
+        None => {}
     }
 }
 

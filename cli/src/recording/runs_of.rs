@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use brickscope::{Absent, Anchor, Clock, Named, Profile};
+use brickscope_live::socket::SoFar;
 use brickscope_llama::recording::{self, Recorded};
 use brickscope_runs::RunDir;
 
@@ -106,15 +107,24 @@ fn folder_of(nth: u32) -> String {
 }
 
 /// Writes a run of what is kept so far of a program that goes on, beside the one of its end, which is written to `out`, and says
-/// where.
-pub(crate) fn tell_so_far(records: &mut Records, began: &Began<'_>, out: Option<&Path>) {
-    match write_so_far(records, began, out) {
+/// where. Returns that, or what was said instead.
+pub(crate) fn tell_so_far(
+    records: &mut Records,
+    began: &Began<'_>,
+    out: Option<&Path>,
+) -> Result<SoFar, String> {
+    let why = match write_so_far(records, began, out) {
         Ok(Some((folder, passes))) => {
             tell!("note: {} so far: {}", count(passes, "pass"), folder.display());
+            // Who asks may be in another folder.
+            let folder = std::path::absolute(&folder).unwrap_or(folder);
+            return Ok(SoFar { folder, passes });
         }
-        Ok(None) => tell!("note: no pass was recorded so far"),
-        Err(why) => tell!("note: what was recorded so far can't be written: {why:#}"),
-    }
+        Ok(None) => "no pass was recorded so far".to_owned(),
+        Err(why) => format!("what was recorded so far can't be written: {why:#}"),
+    };
+    tell!("note: {why}");
+    Err(why)
 }
 
 /// The folder, and how many passes there were. `None` if nothing was recorded.

@@ -9,6 +9,7 @@ pub(crate) mod lake;
 mod named;
 pub(crate) mod otlp;
 pub(crate) mod sides;
+mod so_far;
 pub(crate) mod timing;
 
 use brickscope::Profile;
@@ -18,6 +19,7 @@ pub(crate) use brickscope_runs::{
 };
 pub(crate) use finish::{Places, finish, into_lake, ready_for_lake, send};
 pub(crate) use named::{named, named_or_newest, newest_if_any};
+pub(crate) use so_far::so_far_of;
 
 /// The profile without passes that were disturbed or had a stall, with a note where none would remain.
 pub(crate) fn without_disturbed(profile: Profile, is_report: bool) -> Profile {

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use brickscope::{Ending, Part, PartKind, Profile, Request};
 use brickscope_analysis::requests::Requests;
 use brickscope_testing::command::brickscope;
-use brickscope_testing::patience::wait_until;
 
 use crate::run;
 
@@ -313,9 +312,9 @@ fn what_is_kept_so_far_of_a_server_counts_each_request_once() {
     const CLIENTS: u64 = 8;
     const EACH: u64 = 2;
     const TOKENS: u64 = 500;
-    let options = ["--keep", "tail", "--keep-mib", "1"];
+    let options = ["--keep", "tail", "--keep-mib", "1", "--when", "ttft>0us"];
     let connections = CLIENTS.to_string();
-    let (command, run, _dir) = run::command_of(&options, "serves/server", &[&connections], &[]);
+    let (command, run, dir) = run::command_of(&options, "serves/server", &[&connections], &[]);
     let server = Server::begin(command);
     let id = server.child.id().to_string();
     let streams: Vec<TcpStream> = (0..CLIENTS).map(|_| server.connect()).collect();
@@ -333,10 +332,13 @@ fn what_is_kept_so_far_of_a_server_counts_each_request_once() {
     let clients: Vec<_> = clients.collect();
     let streams: Vec<TcpStream> =
         clients.into_iter().map(|client| client.join().expect("it is answered")).collect();
-    let sent = Command::new("kill").args(["-USR1", &id]).status();
-    assert!(sent.expect("kill").success());
+    let mut asking = brickscope(&["requests", "--attach", &id]);
+    let asked = asking.env("TMPDIR", dir.path()).output().expect("it starts");
     let so_far = run.with_file_name("run-so-far-1").join("profile.json");
-    wait_until("a run of what is kept so far", || so_far.exists());
+    assert!(so_far.exists(), "{}", String::from_utf8_lossy(&asked.stderr));
+    let n = CLIENTS * EACH;
+    let text = String::from_utf8_lossy(&asked.stdout);
+    assert!(text.starts_with(&format!("requests  {n}: length {n}\n")), "{text}");
     drop(streams);
     server.join().expect("it ends");
 
@@ -347,7 +349,28 @@ fn what_is_kept_so_far_of_a_server_counts_each_request_once() {
         let all = CLIENTS * EACH;
         assert_eq!((kept.requests, &kept.endings[..]), (all, &[(Ending::Length, all)][..]));
         assert_eq!(kept.between_tokens.count, all * (TOKENS - 1));
+        let fired = profile.fired.expect("there was a condition");
+        let asked = fired.asked.expect("it is one on first tokens");
+        assert_eq!((fired.fired, asked.first_tokens, asked.requests), (all, all, all));
     }
+}
+
+/// Each streamed answer has a first token, and took longer than nothing for it.
+#[test]
+fn each_first_token_that_came_late_is_counted_and_its_passes_are_there() {
+    let options = ["--keep", "tail", "--when", "ttft>0us"];
+    let (command, run, _dir) = run::command_of(&options, "serves/server", &[CONNECTIONS], &[]);
+    let server = Server::begin(command);
+    clients(&server);
+    server.end();
+    let profile = Profile::load(&run.join("profile.json")).expect("it was recorded");
+    assert_eq!(profile.check(), Ok(()));
+    let streamed = profile.requests.iter().filter(|of| !of.tokens_ns.is_empty()).count() as u64;
+    let fired = profile.fired.expect("there was a condition");
+    assert_eq!((fired.fired, fired.whole, streamed), (9, 9, 9), "{fired:?}");
+    let asked = fired.asked.expect("it is one on first tokens");
+    assert_eq!((asked.requests, asked.first_tokens), (12, 9));
+    assert_eq!(fired.line(), "9 first tokens took over 0 s; 9 are kept whole");
 }
 
 /// As Ollama does, which passes what it is asked on to children.

@@ -1,5 +1,7 @@
 //! What is sent over the socket.
 
+use std::path::PathBuf;
+
 use brickscope::{
     Absent, Ceilings, ClockInfo, Machine, Model, Profile, Run, SCHEMA_VERSION, Total,
 };
@@ -21,8 +23,19 @@ pub enum Message {
     Frame(Box<Frame>),
     /// The state of the engine, as a difference from the newest whole frame.
     Delta(Box<Delta>),
+    /// The answer to [`Request::so_far`]. Nothing follows it.
+    SoFar(SoFar),
     /// What went wrong. Nothing follows it.
     Error(String),
+}
+
+/// A run that was written of what a recording has kept so far.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SoFar {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// How many passes there were, kept or not.
+    pub passes: u64,
 }
 
 /// Describes the publisher; constant while it publishes.
@@ -174,4 +187,7 @@ pub(super) fn is_same(a: &Total, b: &Total) -> bool {
 pub struct Request {
     /// Frames per second from now on, clamped to the publisher's bounds.
     pub rate: Option<u32>,
+    /// Whether a run is to be written of what is kept so far, as a [`Recording`](super::Recording) does.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub so_far: bool,
 }

@@ -7,6 +7,8 @@
 //!
 //! On systems without Unix sockets, both return [`LiveError::Unsupported`].
 
+#[cfg(unix)]
+mod connect;
 mod delta;
 mod frame;
 mod lines;
@@ -19,6 +21,8 @@ mod publisher;
 #[cfg(unix)]
 mod snapshotter;
 #[cfg(unix)]
+mod so_far;
+#[cfg(unix)]
 mod timed;
 #[cfg(not(unix))]
 mod unsupported;
@@ -29,12 +33,14 @@ use std::io;
 use std::path::PathBuf;
 
 pub use self::delta::{Changed, Delta, Details, DeviceRowDelta, Extras, RowDelta};
-pub use self::frame::{Facts, Frame, Hello, Message, Rates, Request};
+pub use self::frame::{Facts, Frame, Hello, Message, Rates, Request, SoFar};
 pub use self::lines::Messages;
 #[cfg(unix)]
 pub use self::publisher::{Publisher, Starting};
+#[cfg(unix)]
+pub use self::so_far::{Recording, ask_so_far, ask_so_far_at};
 #[cfg(not(unix))]
-pub use self::unsupported::{Publisher, Starting, Watch};
+pub use self::unsupported::{Publisher, Recording, Starting, Watch, ask_so_far, ask_so_far_at};
 #[cfg(unix)]
 pub use self::watch::Watch;
 
@@ -83,7 +89,7 @@ pub enum LiveError {
         "process {pid} doesn't publish: {} doesn't exist. `brickscope profile --live` publishes, and so do engines \
          that start a `brickscope_live::socket::Publisher`. An unmodified llama.cpp can't be watched, nor under \
          `brickscope run`: that records it, and `show` prints the run when it has ended, `requests` a server's requests; \
-         under `run --keep tail` SIGUSR1 writes a run while it goes on",
+         under `run --keep tail`, `requests --attach` writes and prints a run while it goes on",
         .path.display()
     )]
     NotPublishing {

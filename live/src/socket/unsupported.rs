@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use brickscope::BrickProfiler;
 
-use super::{Facts, Hello, LiveError, Next};
+use super::{Facts, Hello, LiveError, Next, SoFar};
 
 /// Publishes a profiler to watchers. Not supported on this system.
 #[derive(Debug)]
@@ -20,8 +20,67 @@ pub struct Watch(Never);
 #[derive(Debug)]
 pub struct Starting(Never);
 
+/// A recording that can be asked for what it has kept so far. Not supported on this system.
+#[derive(Debug)]
+pub struct Recording(Never);
+
 #[derive(Debug, Clone, Copy)]
 enum Never {}
+
+/// Not supported on this system.
+///
+/// # Errors
+///
+/// [`LiveError::Unsupported`].
+pub fn ask_so_far(_: u32) -> Result<SoFar, LiveError> {
+    Err(LiveError::Unsupported)
+}
+
+/// Not supported on this system.
+///
+/// # Errors
+///
+/// [`LiveError::Unsupported`].
+pub fn ask_so_far_at(_: &Path) -> Result<SoFar, LiveError> {
+    Err(LiveError::Unsupported)
+}
+
+impl Recording {
+    /// Not supported on this system.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError::Unsupported`].
+    pub fn begin() -> Result<Self, LiveError> {
+        Err(LiveError::Unsupported)
+    }
+
+    /// Not supported on this system.
+    ///
+    /// # Errors
+    ///
+    /// [`LiveError::Unsupported`].
+    pub fn begin_at(_: &Path) -> Result<Self, LiveError> {
+        Err(LiveError::Unsupported)
+    }
+
+    /// The path of the socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self.0 {}
+    }
+
+    /// Not supported on this system.
+    #[must_use]
+    pub fn look(&mut self) -> bool {
+        match self.0 {}
+    }
+
+    /// Not supported on this system.
+    pub fn answer(&mut self, _: Result<&SoFar, &str>) {
+        match self.0 {}
+    }
+}
 
 impl Publisher {
     /// Not supported on this system.

@@ -1,13 +1,11 @@
 //! The watcher's side of a live view.
 
 use std::io::{self, BufReader, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::listen::peer_uid;
-use super::path::{candidates, own_uid};
+use super::connect::{to_process, to_socket};
 use super::timed::{Timed, Unfinished, is_time_out};
 use super::{Hello, LiveError, Message, Messages, Next, Request, io_error};
 
@@ -53,29 +51,7 @@ impl Watch {
         pid: u32,
         told: &mut dyn FnMut(&str) -> bool,
     ) -> Result<Self, LiveError> {
-        let uid = owner_of(pid)?;
-        let places = candidates(pid, uid.unwrap_or_else(own_uid));
-        for path in &places {
-            match Self::socket_telling(path, told) {
-                Err(LiveError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {}
-                Err(LiveError::Io { cause, .. })
-                    if cause.kind() == io::ErrorKind::PermissionDenied
-                        && uid.is_some_and(|uid| uid != own_uid()) =>
-                {
-                    let uid = uid.unwrap_or_default();
-                    return Err(LiveError::OtherUser { path: path.clone(), uid });
-                }
-                other => return other,
-            }
-        }
-        if let Some(uid) = uid.filter(|&uid| uid != own_uid() && own_uid() != 0) {
-            return Err(LiveError::OtherUser { path: places[0].clone(), uid });
-        }
-        // Name the path where a publisher would have made it.
-        let is_possible =
-            |path: &&PathBuf| path.parent().and_then(Path::parent).is_some_and(Path::is_dir);
-        let path = places.iter().find(is_possible).cloned().unwrap_or_default();
-        Err(LiveError::NotPublishing { pid, path })
+        to_process(pid, &mut |path| Self::socket_telling(path, told))
     }
 
     /// Watches the publisher that listens on the socket at `path`.
@@ -96,21 +72,7 @@ impl Watch {
         path: &Path,
         told: &mut dyn FnMut(&str) -> bool,
     ) -> Result<Self, LiveError> {
-        let name = || path.display().to_string();
-        let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => match what_else(path) {
-                Some(what) => LiveError::NotASocket { path: path.to_owned(), what },
-                None => LiveError::NobodyListens(path.to_owned()),
-            },
-            _ => io_error(name())(error),
-        })?;
-        if let Some(uid) = peer_uid(&stream)
-            && ![own_uid(), 0].contains(&uid)
-            && own_uid() != 0
-        {
-            return Err(LiveError::OtherUser { path: path.to_owned(), uid });
-        }
-        Self::over(stream, path, told, PATIENCE)
+        Self::over(to_socket(path)?, path, told, PATIENCE)
     }
 
     fn over(
@@ -160,7 +122,7 @@ impl Watch {
     ///
     /// If the request can't be sent.
     pub fn ask(&mut self, rate: u32) -> Result<(), LiveError> {
-        let mut line = serde_json::to_vec(&Request { rate: Some(rate) })
+        let mut line = serde_json::to_vec(&Request { rate: Some(rate), ..Request::default() })
             .map_err(|error| LiveError::Malformed { line: 0, why: error.to_string() })?;
         line.push(b'\n');
         let mut stream = self.messages.reader.get_ref().stream();
@@ -203,29 +165,6 @@ impl Watch {
                 return Ok(Next::Nothing);
             }
         }
-    }
-}
-
-/// What is at a path, if it isn't a socket.
-fn what_else(path: &Path) -> Option<&'static str> {
-    let kind = std::fs::metadata(path).ok()?.file_type();
-    match () {
-        () if kind.is_socket() => None,
-        () if kind.is_dir() => Some("a folder"),
-        () if kind.is_file() => Some("a file"),
-        () => Some("a pipe or a device"),
-    }
-}
-
-/// The user that runs a process; `None` where the system doesn't tell.
-fn owner_of(pid: u32) -> Result<Option<u32>, LiveError> {
-    if !Path::new("/proc/self").exists() {
-        return Ok(None);
-    }
-    match std::fs::metadata(format!("/proc/{pid}")) {
-        Ok(found) => Ok(Some(found.uid())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(LiveError::NoProcess(pid)),
-        Err(_) => Ok(None),
     }
 }
 

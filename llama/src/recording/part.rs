@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brickscope::keep::{Chosen, Fired, KeptRequests, Times, When};
+use brickscope::keep::{Asked, Chosen, Fired, KeptRequests, Timed, Times, When};
 use brickscope::{Between, BrickKernel, LayerBrick, Part as OfRequest, Phase, Profile, Request};
 
 /// What tells passes apart.
@@ -21,13 +21,18 @@ pub(crate) enum Id {
 pub(crate) struct AllFired {
     pub(crate) when: When,
     pub(crate) of: BTreeMap<Id, Fired>,
+    /// The requests of the program.
+    pub(crate) asked: Asked,
 }
 
 impl AllFired {
-    /// In passes of these.
+    /// In passes of these. First tokens are the program's: each of its runs has all.
     pub(crate) fn of(&self, ids: &[Id]) -> Fired {
         let mut sum = Fired::none(self.when);
-        ids.iter().filter_map(|id| self.of.get(id)).for_each(|fired| sum.merge(fired));
+        let is_of_all = self.when.timed() == Timed::FirstToken;
+        let here = self.of.iter().filter(|(id, _)| is_of_all || ids.contains(id));
+        here.for_each(|(_, fired)| sum.merge(fired));
+        sum.asked = is_of_all.then_some(self.asked);
         sum
     }
 

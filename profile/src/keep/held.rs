@@ -8,21 +8,21 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::when::{Fired, When};
+use super::when::{Fired, Timed, When};
 use super::{Chosen, Entry, Keeper, Offer};
 
-/// Tokens that came at the end of a pass, or a pass, that took too long.
+/// Tokens that came at the end of a pass, a pass, or the first token of a request, that took too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Came {
     /// The context of the pass, as [`Offer::of`] has it.
     pub of: u32,
     /// The serial of the first pass that was waited for. It is yet to be [added](Held::add), or its event is none.
     pub first: u64,
-    /// The serial of the last one: no later one came before.
+    /// The serial of the last one.
     pub last: u64,
     /// How long it took; of several, the longest.
     pub slow_ns: u64,
-    /// How many they are.
+    /// How many they are: 0 of what was counted [apart](Held::came_apart), of which only some passes are there.
     pub count: u64,
 }
 
@@ -31,6 +31,8 @@ pub struct Came {
 struct Event {
     of: u32,
     from: u64,
+    /// The first one that was waited for.
+    first: u64,
     to: u64,
     count: u64,
 }
@@ -124,8 +126,14 @@ impl<T> Held<T> {
         }
         // What was added before was not for this one.
         let from = first.saturating_sub(Self::BESIDE).max(self.next);
-        let event = Event { of, from, to: last.saturating_add(Self::BESIDE), count };
+        let event = Event { of, from, first, to: last.saturating_add(Self::BESIDE), count };
         let rank = (slow_ns, Reverse(last));
+        if let Some(same) = self.events.get_mut(&rank) {
+            // Two requests that waited for the same passes, and as long.
+            (same.from, same.first) = (same.from.min(from), same.first.min(first));
+            same.count = same.count.saturating_add(count);
+            return;
+        }
         self.events.insert(rank, event);
         self.open.push(rank);
         self.bytes += Self::EVENT;
@@ -186,6 +194,23 @@ impl<T> Held<T> {
         }
     }
 
+    /// Counts those apart of which a pass was not added. Of first tokens that isn't known before: which passes ran while one
+    /// waited is known by their times, and whether they count is judged later.
+    fn look_for_gaps(&mut self) {
+        if self.when.timed() != Timed::FirstToken {
+            return;
+        }
+        let Self { when, events, passes, fired, .. } = self;
+        for Event { of, first, to, count, .. } in events.values() {
+            let last = to.saturating_sub(Self::BESIDE).max(*first);
+            let there = passes.range(*first..=last).count() as u64;
+            if there <= last - first {
+                let fired = fired.entry(*of).or_insert_with(|| Fired::none(*when));
+                fired.apart = fired.apart.saturating_add(*count);
+            }
+        }
+    }
+
     fn bytes_of(entry: &Entry<T>) -> usize {
         Keeper::<T>::EACH + entry.offer.bytes
     }
@@ -194,10 +219,11 @@ impl<T> Held<T> {
     /// came true in each context in which it did.
     #[must_use]
     pub fn finish(
-        self,
+        mut self,
         kept: &mut Vec<(Offer, T)>,
         chosen: &mut Vec<Chosen>,
     ) -> BTreeMap<u32, Fired> {
+        self.look_for_gaps();
         let slower_than_ns = chosen.first().and_then(|of| of.slower_than_ns);
         for (serial, Pass { entry: Entry { offer, item }, .. }) in self.passes {
             let at = chosen.iter().position(|of| of.of == offer.of).unwrap_or_else(|| {

@@ -17,7 +17,7 @@
 //! - **Requests** of a server: a [`RequestKeeper`] says which. Those with the slowest tokens are kept with all passes that ran
 //!   meanwhile, and a sample of the others; their sums are of all ([`KeptRequests`]).
 //! - **A run that fits** is whole: then no weight is needed, and none is stated.
-//! - **Conditions**: where a token or a pass took longer than the caller said by [`When`], [`Held`] keeps the passes around it
+//! - **Conditions**: where a token, a pass or a first token took longer than the caller said by [`When`], [`Held`] keeps the passes around it
 //!   whole. It gets each pass first; what it doesn't keep, or gives up, is what a [`Keeper`] is offered, once. Its passes stand
 //!   for themselves: they were not chosen by chance. [`Fired`] counts all that came, and what was kept of them.
 
@@ -35,7 +35,7 @@ pub use self::kept::{Kept, Sample, Times, WallsOf};
 pub use self::requests::{ChosenRequests, KeptRequests, RequestKeeper, RequestOffer};
 use self::reservoir::Reservoir;
 use self::slowest::Slowest;
-pub use self::when::{Fired, Timed, When};
+pub use self::when::{Asked, Fired, Timed, When};
 use crate::brick::Phase;
 use crate::stats::SplitMix64;
 

@@ -12,23 +12,31 @@ pub enum Timed {
     Token,
     /// A pass, from its begin to its end.
     Pass,
+    /// The first token of a request, from when that arrived until it was sent.
+    FirstToken,
 }
 
 impl Timed {
-    const ALL: [Self; 2] = [Self::Token, Self::Pass];
+    const ALL: [Self; 3] = [Self::Token, Self::Pass, Self::FirstToken];
 
     /// As it is written in a condition.
     fn name(self) -> &'static str {
         match self {
             Self::Token => "token",
             Self::Pass => "pass",
+            Self::FirstToken => "ttft",
         }
     }
 
-    fn names(self) -> &'static str {
-        match self {
-            Self::Token => "tokens",
-            Self::Pass => "passes",
+    /// As one of them, or several, are told of.
+    fn told(self, is_one: bool) -> &'static str {
+        match (self, is_one) {
+            (Self::Token, true) => "token",
+            (Self::Token, false) => "tokens",
+            (Self::Pass, true) => "pass",
+            (Self::Pass, false) => "passes",
+            (Self::FirstToken, true) => "first token",
+            (Self::FirstToken, false) => "first tokens",
         }
     }
 }
@@ -79,13 +87,13 @@ impl FromStr for When {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!(
-                "{why}: write it as 'token>200ms' or 'pass>50ms', in quotation marks, for a shell \
-                 takes > for itself"
+                "{why}: write it as 'token>200ms', 'pass>50ms' or 'ttft>500ms', in quotation marks, for a \
+                 shell takes > for itself"
             )
         };
         let (what, limit) = text.split_once('>').ok_or_else(|| wrong("it has no limit"))?;
         let timed = Timed::ALL.into_iter().find(|timed| timed.name() == what);
-        let timed = timed.ok_or_else(|| wrong("only a token or a pass can be too slow"))?;
+        let timed = timed.ok_or_else(|| wrong("only a token, a pass or a ttft can be too slow"))?;
         let digits = limit.find(|c: char| !c.is_ascii_digit()).unwrap_or(limit.len());
         let (number, unit) = limit.split_at(digits);
         let unit = UNITS.iter().find(|(written, ..)| *written == unit);
@@ -111,12 +119,37 @@ impl From<When> for String {
     }
 }
 
+/// What there was to ask a condition about that is one of [first tokens](Timed::FirstToken).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// How many requests arrived.
+    pub requests: u64,
+    /// How many of them were sent a first token, so that it is known how long that took.
+    pub first_tokens: u64,
+}
+
+impl Asked {
+    /// Why nothing can be told of first tokens, if nothing can.
+    fn nothing(self) -> Option<String> {
+        match self {
+            Self { requests: 0, .. } => Some("no request of a server was seen".to_owned()),
+            Self { requests: 1, first_tokens: 0 } => {
+                Some("the answer to the only request was not sent in pieces".to_owned())
+            }
+            Self { requests, first_tokens: 0 } => {
+                Some(format!("of {requests} requests none was answered in pieces"))
+            }
+            Self { .. } => None,
+        }
+    }
+}
+
 /// How often a condition came true in a run, and what was kept of that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fired {
     /// The condition.
     pub when: When,
-    /// How many tokens, or passes, took longer.
+    /// How many tokens, passes, or first tokens took longer.
     pub fired: u64,
     /// For how many of these all passes were kept that they waited for.
     pub whole: u64,
@@ -124,13 +157,16 @@ pub struct Fired {
     pub no_room: u64,
     /// How many waited for more passes than are looked back at, or for one that doesn't count.
     pub apart: u64,
+    /// Of a condition on first tokens: what it could be asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
 }
 
 impl Fired {
     /// It never came true.
     #[must_use]
     pub fn none(when: When) -> Self {
-        Self { when, fired: 0, whole: 0, no_room: 0, apart: 0 }
+        Self { when, fired: 0, whole: 0, no_room: 0, apart: 0, asked: None }
     }
 
     /// Adds what came of the same condition elsewhere.
@@ -160,13 +196,16 @@ impl Fired {
     /// What a reader is told: a sentence without a full stop.
     #[must_use]
     pub fn line(&self) -> String {
-        let Self { when, fired, whole, no_room, apart } = *self;
+        let Self { when, fired, whole, no_room, apart, asked } = *self;
+        if let Some(why) = asked.and_then(Asked::nothing) {
+            return format!("whether {when} came true can't be told: {why}");
+        }
         let (number, _, unit) = when.limit();
         let over = format!("took over {number} {unit}");
         if fired == 0 {
-            return format!("no {} {over}", when.timed.name());
+            return format!("no {} {over}", when.timed.told(true));
         }
-        let what = if fired == 1 { when.timed.name() } else { when.timed.names() };
+        let what = when.timed.told(fired == 1);
         let are = if whole == 1 { "is" } else { "are" };
         let mut line = format!("{fired} {what} {over}; {whole} {are} kept whole");
         if no_room > 0 {
@@ -184,9 +223,24 @@ impl Fired {
         let parts = [self.whole, self.no_room, self.apart];
         let counted = parts.into_iter().fold(0, u64::saturating_add);
         if counted == fired {
-            return Ok(());
+            return self.check_asked();
         }
         Err(format!("{when} came true {fired} times, and it is told of {counted} what was kept"))
+    }
+
+    /// Checks that no first token was late which nobody had.
+    fn check_asked(&self) -> Result<(), String> {
+        let Self { when, fired, .. } = *self;
+        match self.asked {
+            Some(Asked { requests, first_tokens })
+                if fired > first_tokens || first_tokens > requests =>
+            {
+                Err(format!(
+                    "{when} came true {fired} times, of {first_tokens} first tokens of {requests} requests"
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -204,6 +258,7 @@ mod tests {
             ("pass>1500us", Timed::Pass, 1_500_000),
             ("token>2s", Timed::Token, 2_000_000_000),
             ("token>0s", Timed::Token, 0),
+            ("ttft>500ms", Timed::FirstToken, 500_000_000),
         ] {
             let when: When = text.parse().expect("a condition");
             assert_eq!((when, &*when.to_string()), (When { timed, over_ns }, text));
@@ -221,10 +276,10 @@ mod tests {
             ("", "it has no limit"),
             // What is left where a shell wrote to a file `200ms`.
             ("token", "it has no limit"),
-            (">200ms", "only a token or a pass"),
-            ("tokens>200ms", "only a token or a pass"),
-            ("ttft>2s", "only a token or a pass"),
-            ("token >200ms", "only a token or a pass"),
+            (">200ms", "only a token, a pass or a ttft"),
+            ("tokens>200ms", "only a token, a pass or a ttft"),
+            ("TTFT>2s", "only a token, a pass or a ttft"),
+            ("token >200ms", "only a token, a pass or a ttft"),
             ("token>", "no whole number"),
             ("token>ms", "no whole number"),
             ("token>200", "no whole number"),
@@ -284,5 +339,47 @@ mod tests {
         let when = "pass>1500us".parse().expect("a condition");
         let passes = Fired { when, ..all };
         assert_eq!(passes.line(), "12 passes took over 1500 µs; 12 are kept whole");
+    }
+
+    /// That none was late is only said where one could have been.
+    #[test]
+    fn of_first_tokens_it_is_said_when_none_was_there() {
+        let none = Fired::none("ttft>500ms".parse().expect("a condition"));
+        let of = |requests, first_tokens| Fired {
+            asked: Some(Asked { requests, first_tokens }),
+            ..none
+        };
+        for (fired, said) in [
+            (
+                of(0, 0),
+                "whether ttft>500ms came true can't be told: no request of a server was seen",
+            ),
+            (
+                of(1, 0),
+                "whether ttft>500ms came true can't be told: the answer to the only request was not \
+                 sent in pieces",
+            ),
+            (
+                of(7, 0),
+                "whether ttft>500ms came true can't be told: of 7 requests none was answered in pieces",
+            ),
+            (of(7, 3), "no first token took over 500 ms"),
+            (
+                Fired { fired: 1, whole: 1, ..of(7, 3) },
+                "1 first token took over 500 ms; 1 is kept whole",
+            ),
+            (
+                Fired { fired: 3, whole: 2, apart: 1, ..of(7, 3) },
+                "3 first tokens took over 500 ms; 2 are kept whole, 1 waited for too many passes, or \
+                 for one left out",
+            ),
+        ] {
+            assert_eq!((&*fired.line(), fired.check()), (said, Ok(())));
+        }
+        let late = Fired { fired: 4, whole: 4, ..of(7, 3) };
+        assert!(late.check().expect_err("one too many").contains("of 3 first tokens"));
+        assert!(of(2, 3).check().is_err());
+        let json = serde_json::to_string(&of(7, 3)).expect("a text");
+        assert_eq!(serde_json::from_str::<Fired>(&json).expect("the same"), of(7, 3));
     }
 }

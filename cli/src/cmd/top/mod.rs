@@ -12,7 +12,7 @@ use crate::flags::ExecutorArgs;
 /// Given a model, `top` runs it repeatedly, or once with --tokens. With --attach it watches a process
 /// that publishes: `brickscope profile --live`, or an engine that starts a publisher (docs/live.md).
 /// What `brickscope run` records can't be watched: `show` and `requests` print it when it has ended,
-/// and under `run --keep tail` SIGUSR1 writes a run that they print while it goes on.
+/// and under `run --keep tail`, `requests --attach` while it goes on.
 /// All times come from the engine's own clock. Press ? for the keys.
 #[derive(Debug, clap::Args)]
 #[command(

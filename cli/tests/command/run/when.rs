@@ -7,7 +7,7 @@ use brickscope::Profile;
 use brickscope_testing::command;
 use brickscope_testing::patience::wait_until;
 
-use super::{Ran, command_of};
+use super::{Ran, command_of, is_of_sockets};
 
 /// Words with a space between any two.
 fn words(text: &str) -> String {
@@ -59,11 +59,22 @@ fn what_never_takes_longer_is_said_too() {
     assert!(ran.said().contains("no token took over 9000000 s"), "{}", ran.said());
 }
 
+/// A program that is no server has no first tokens, which is not that none was late.
+#[test]
+fn of_a_program_that_nobody_asks_it_can_not_be_told_whether_a_first_token_was_late() {
+    let ran = ran(&["--when", "ttft>0us"], "20");
+    let fired = ran.profile().fired.expect("there was a condition");
+    let asked = fired.asked.expect("it is one on first tokens");
+    assert_eq!((fired.fired, asked.requests, asked.first_tokens), (0, 0, 0));
+    let said = "whether ttft>0s came true can't be told: no request of a server was seen";
+    assert!(words(&ran.said()).contains(said), "{}", ran.said());
+}
+
 #[test]
 fn what_is_no_condition_is_refused_before_the_program_runs() {
     for (options, why) in [
         (&["--keep", "tail", "--when", "token"][..], "it has no limit"),
-        (&["--keep", "tail", "--when", "ttft>2s"][..], "only a token or a pass can be too slow"),
+        (&["--keep", "tail", "--when", "first>2s"][..], "only a token, a pass or a ttft can"),
         (&["--keep", "tail", "--when", "pass>50"][..], "no whole number of us, ms or s"),
         (&["--when", "token>200ms"][..], "--keep"),
     ] {
@@ -118,9 +129,56 @@ fn what_is_kept_so_far_is_a_run_while_the_program_goes_on() {
     let mut names: Vec<String> = std::fs::read_dir(dir.path())
         .expect("it is there")
         .map(|entry| entry.expect("it is").file_name().to_string_lossy().into_owned())
+        .filter(|name| !is_of_sockets(name))
         .collect();
     names.sort();
     assert_eq!(names, ["run", "run-so-far-1", "run-so-far-2"]);
+}
+
+/// Of another shell: the same as by a signal.
+#[test]
+fn whoever_asks_on_the_socket_gets_the_run_and_the_program_goes_on() {
+    let options = ["--keep", "tail", "--keep-mib", "1"];
+    let (mut command, run, dir) =
+        command_of(&options, "good/loads", &["goes on"], &[("DECODES", "300")]);
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("it starts");
+    let mut line = [0; 10];
+    child.stdout.as_mut().expect("it is piped").read_exact(&mut line).expect("it computes");
+    assert_eq!(&line, b"generated\n");
+    let id = child.id().to_string();
+    let ask = |words: &[&str]| {
+        let mut command = command::brickscope(words);
+        let output = command.env("TMPDIR", dir.path()).output().expect("it starts");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), self::words(&String::from_utf8_lossy(&said)))
+    };
+    for n in 1..=2 {
+        let (is_done, said) = ask(&["requests", "--attach", &id]);
+        assert!(is_done && said.contains(&format!("run-so-far-{n}")), "{said}");
+        let file = dir.path().join(format!("run-so-far-{n}/profile.json"));
+        let profile = Profile::load(&file).expect("it is whole");
+        assert!((301..=302).contains(&all(&profile)));
+        assert!(said.contains(" passes so far: "), "{said}");
+        assert!(child.try_wait().expect("it is ours").is_none() && !run.exists());
+    }
+    // Who waits for a live view is told that there is none.
+    if cfg!(feature = "top") {
+        let (is_done, said) = ask(&["top", "--attach", &id, "--once"]);
+        assert!(!is_done && said.contains("`brickscope requests --attach"), "{said}");
+    }
+    let (is_done, said) = ask(&["requests", "--attach", &std::process::id().to_string()]);
+    assert!(!is_done && said.contains("only `brickscope run --keep tail`"), "{said}");
+    child.stdin.take().expect("it is piped").write_all(b"g").expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let told = words(&String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "went on\n");
+    assert!(told.contains(&format!("`brickscope requests --attach {id}` writes")), "{told}");
+    let profile = Profile::load(&run.join("profile.json")).expect("it is written");
+    assert_eq!(all(&profile), 602);
+    let (is_done, said) = ask(&["requests", "--attach", &id]);
+    assert!(!is_done && said.contains(&id), "{said}");
 }
 
 /// Who asks for it without `--keep` is told so, and ends nothing.

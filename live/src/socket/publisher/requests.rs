@@ -51,6 +51,9 @@ impl<'s> Requests<'s> {
                     let line = std::mem::take(&mut self.line);
                     let request: Request = serde_json::from_slice(&line)
                         .map_err(|error| format!("not a request: {error}"))?;
+                    if request.so_far {
+                        return Err("only a recording keeps a run of what came so far".to_owned());
+                    }
                     if let Some(rate) = request.rate {
                         self.rate = rate.clamp(LEAST_RATE, MOST_RATE);
                     }

@@ -5,6 +5,7 @@
 //! [`Keeper`], which has the slowest passes whole and a sample of the others. Its times between tokens may yet make passes
 //! before it slow, so each waits a while.
 
+mod firsts;
 mod intervals;
 mod items;
 mod room;
@@ -19,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brickscope::keep::{Chosen, Keeper, Limits, Offer, When};
+use brickscope::keep::{Chosen, Keeper, Limits, Offer, Timed, When};
 use brickscope::{BrickProfiler, Clock, Phase};
 
 use self::intervals::Intervals;
@@ -141,13 +142,16 @@ impl Days {
         })
     }
 
-    /// Keeps those passes whole that `when` is true of, and their neighbours, within the same `limits` as all others. Said
-    /// before anything is read.
+    /// Keeps those passes whole that `when` is true of, or that such a first token waited for, and their neighbours, within the
+    /// same `limits` as all others. Said before anything is read.
     #[must_use]
     pub fn watching_for(mut self, when: When, limits: Limits) -> Self {
         let (bytes, others) = limits.with_held();
         self.trigger = Some(Trigger::new(when, bytes));
         self.keeper = Keeper::new(others);
+        if when.timed() == Timed::FirstToken {
+            self.served.note_over(when.over_ns());
+        }
         self
     }
 
@@ -257,6 +261,9 @@ impl Days {
         let at = |count: u64| clock.time_of_count(count).unwrap_or(count);
         let is_whole = self.is_whole();
         self.served.look(&mut self.recorded.asked, is_whole, &at);
+        if let Some(trigger) = &mut self.trigger {
+            trigger.came_late(self.served.take_late());
+        }
         if self.served.is_large() {
             self.others = None;
         }
@@ -316,6 +323,9 @@ impl Days {
             let judged = sum.add(serial, profiler, labels, &found);
             let [begin_ns, end_ns] = [found.pass.begin, found.pass.end].map(at);
             self.served.add(&found.pass, id, [begin_ns, end_ns]);
+            if let Some(trigger) = &mut self.trigger {
+                trigger.ran(serial, end_ns);
+            }
             let slow = self.intervals.add(&found.pass, end_ns);
             let least = least_bytes(self.most_bytes, rows(&found));
             let is_described = !found.described.is_empty();
@@ -409,7 +419,7 @@ impl Days {
         while self.advance()?.is_some() {}
         self.settle(true);
         self.judge_all();
-        Ok(self.end())
+        Ok(self.end(false))
     }
 
     /// What it would be if the program had ended after the last pass of which it is known what came after it. The recording
@@ -423,10 +433,13 @@ impl Days {
         let at = |count: u64| self.clock.time_of_count(count).unwrap_or(count);
         let is_whole = now.is_whole();
         now.served.end_so_far(&mut now.recorded.asked, is_whole, &at);
-        now.end()
+        now.end(true)
     }
 
-    fn end(mut self) -> Recorded {
+    fn end(mut self, goes_on: bool) -> Recorded {
+        if let Some(trigger) = &mut self.trigger {
+            trigger.end(goes_on);
+        }
         while let Some(first) = self.waiting.pop_front() {
             keep(Some(first), self.trigger.as_mut(), &mut self.keeper);
         }
@@ -434,7 +447,8 @@ impl Days {
         let keeper = std::mem::replace(&mut self.keeper, Keeper::new(Limits::default()));
         let (mut kept, mut chosen) = keeper.finish();
         if let Some(trigger) = self.trigger.take() {
-            let fired = trigger.finish(&self.ids, &mut kept, &mut chosen);
+            let of = (&self.ids[..], self.served.asked());
+            let fired = trigger.finish(of, &mut kept, &mut chosen);
             self.recorded.fired = Some(if is_whole { fired.all_whole() } else { fired });
         }
         let mut items: Vec<(u64, Item)> =

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use brickscope::keep::{Came, Chosen, Held, Keeper, Offer, Timed, When};
+use brickscope::keep::{Asked, Came, Chosen, Held, Keeper, Offer, Timed, When};
 
 use super::WAITING;
+use super::firsts::{Firsts, Waited};
 use super::items::Item;
 use crate::recording::part::{AllFired, Id};
 
@@ -36,13 +37,55 @@ pub(super) struct Trigger {
     ends: VecDeque<End>,
     /// When the last of the passes before those ended.
     gone_ns: Option<u64>,
+    /// Of a condition on first tokens: those, and the passes before they were judged.
+    firsts: Firsts,
     held: Held<Item>,
 }
 
 impl Trigger {
     /// At most so many bytes are held.
     pub(super) fn new(when: When, bytes: usize) -> Self {
-        Self { ends: VecDeque::new(), gone_ns: None, held: Held::new(when, bytes) }
+        let (ends, firsts) = (VecDeque::new(), Firsts::default());
+        Self { ends, gone_ns: None, firsts, held: Held::new(when, bytes) }
+    }
+
+    /// A pass ended, and is yet to be judged: the one after those before.
+    pub(super) fn ran(&mut self, serial: u64, end_ns: u64) {
+        if self.held.when().timed() == Timed::FirstToken {
+            let known = self.firsts.ended(serial, end_ns);
+            self.waited(known);
+        }
+    }
+
+    /// First tokens came late: when they were asked for, and when they were sent.
+    pub(super) fn came_late(&mut self, late: Vec<[u64; 2]>) {
+        if !late.is_empty() {
+            let known = self.firsts.came(late);
+            self.waited(known);
+        }
+    }
+
+    /// No pass follows; if the recording goes on, only of those that are known so far. What waits is yet to be
+    /// [kept](Self::keep).
+    pub(super) fn end(&mut self, goes_on: bool) {
+        let known = self.firsts.end(goes_on);
+        self.waited(known);
+    }
+
+    /// Holds what late first tokens waited for.
+    fn waited(&mut self, known: Vec<Waited>) {
+        // They are of the program, whichever context the passes are of.
+        let of = 0;
+        for Waited { passes, are_all, ns: slow_ns } in known {
+            let count = u64::from(are_all && passes.is_some());
+            if count == 0 {
+                self.held.came_apart(of, 1);
+            }
+            // What is left of the passes of such a one is kept, too.
+            if let Some([first, last]) = passes {
+                self.held.came(Came { of, first, last, slow_ns, count });
+            }
+        }
     }
 
     /// A pass ended. It and those that wait with it are yet to be [kept](Self::keep).
@@ -74,6 +117,8 @@ impl Trigger {
                     came.count += 1;
                 }
             }
+            // That isn't known of a pass.
+            Timed::FirstToken => {}
         }
         if came.count > 0 {
             self.held.came(came);
@@ -97,10 +142,10 @@ impl Trigger {
         self.held.add(offer, item, |offer, item| keeper.add(offer, item));
     }
 
-    /// Adds what is held to what was kept of the others. `ids` are those of the numbers of contexts.
+    /// Adds what is held to what was kept of the others. `ids` are those of the numbers of contexts, `asked` the requests.
     pub(super) fn finish(
         self,
-        ids: &[Id],
+        (ids, asked): (&[Id], Asked),
         kept: &mut Vec<(Offer, Item)>,
         chosen: &mut Vec<Chosen>,
     ) -> AllFired {
@@ -111,7 +156,7 @@ impl Trigger {
                 of.insert(*id, fired);
             }
         }
-        AllFired { when, of }
+        AllFired { when, of, asked }
     }
 }
 
@@ -131,7 +176,8 @@ mod tests {
     fn told(trigger: Trigger) -> String {
         let (mut kept, mut chosen) = (Vec::new(), Vec::new());
         let ids = [Id::Context(0)];
-        trigger.finish(&ids, &mut kept, &mut chosen).of(&ids).line()
+        let asked = Asked { requests: 9, first_tokens: 9 };
+        trigger.finish((&ids[..], asked), &mut kept, &mut chosen).of(&ids).line()
     }
 
     fn pass(serial: u64, of: Option<u32>, tokens: &[(u64, u64)]) -> Ended<'_> {
@@ -193,5 +239,34 @@ mod tests {
         }
         assert_eq!(keeper.offered(), 10);
         assert_eq!(told(trigger), "no token took over 1 s");
+    }
+
+    /// Requests wait for passes of all kinds, so that one that doesn't count is missed.
+    #[test]
+    fn first_tokens_that_came_late_are_whole_if_each_pass_is_kept_that_they_waited_for() {
+        let mut trigger = of("ttft>3ms");
+        let mut keeper = Keeper::new(brickscope::keep::Limits::default());
+        // Sent after the passes 3 and 13 ended, and after the last one.
+        trigger.came_late(vec![[0, 4 * MS + 1], [10 * MS, 14 * MS + 1], [16 * MS, 20 * MS + 1]]);
+        for serial in 0..20 {
+            trigger.ran(serial, (serial + 1) * MS);
+            let counts = serial != 12;
+            trigger.ended(&pass(serial, counts.then_some(0), &[(0, 99 * MS)]));
+        }
+        let mut now = trigger.clone();
+        for (trigger, goes_on) in [(&mut trigger, false), (&mut now, true)] {
+            trigger.end(goes_on);
+            for serial in (0..20).filter(|serial| *serial != 12) {
+                let phase = Phase::Decode;
+                let offer = Offer { serial, of: 0, phase, tokens: 1, slow_ns: 1, bytes: 100 };
+                trigger.keep(offer, Item::default(), &mut keeper);
+            }
+        }
+        let missed = |n| format!("{n} waited for too many passes, or for one left out");
+        let told_of = |n, whole: &str| format!("{n} first tokens took over 3 ms; {whole}");
+        assert_eq!(told(trigger), told_of(3, &format!("2 are kept whole, {}", missed(1))));
+        assert_eq!(told(now), told_of(3, &format!("1 is kept whole, {}", missed(2))));
+        // Of the first one 0 to 5, of the second one 8 to 15 without 12, of the third one 14 to 19.
+        assert_eq!(keeper.offered(), 2 * (20 - 1 - 6 - 7 - 4));
     }
 }

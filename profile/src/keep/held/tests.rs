@@ -169,3 +169,39 @@ fn held_passes_and_a_keepers_are_all_there_are() {
     assert_eq!(kept.len(), of.slowest.len() + of.around.len() + listed);
     assert!(kept.windows(2).all(|pair| pair[0].0.serial < pair[1].0.serial));
 }
+
+/// Whether a pass counts may be judged after it is known that a first token waited for it.
+#[test]
+fn a_first_token_whose_passes_are_not_all_added_is_counted_apart() {
+    let when = "ttft>1ms".parse().expect("a condition");
+    let mut held = Held::new(when, 1 << 20);
+    let came = |first, last, slow_ns, count| Came { of: 0, first, last, slow_ns, count };
+    held.came(came(2, 4, 90, 1));
+    held.came(came(12, 14, 80, 1));
+    // Two that waited for the same, and as long; and one of which the first passes are gone.
+    held.came(came(22, 24, 70, 1));
+    held.came(came(22, 24, 70, 1));
+    held.came_apart(0, 1);
+    held.came(came(32, 34, 60, 0));
+    let mut others = Vec::new();
+    for serial in (0..40).filter(|serial| *serial != 13) {
+        held.add(offer(serial, 100), serial, |_, serial| others.push(serial));
+        // Judged late.
+        if serial == 30 {
+            held.add(offer(13, 100), 13, |_, serial| others.push(serial));
+        }
+    }
+    let mut lacks = held.clone();
+    lacks.came(came(42, 44, 50, 1));
+    lacks.add(offer(43, 100), 43, |_, serial| others.push(serial));
+    let (mut kept, mut chosen) = (Vec::new(), Vec::new());
+    let fired = held.finish(&mut kept, &mut chosen);
+    assert_eq!(fired[&0], Fired { fired: 5, whole: 4, apart: 1, ..Fired::none(when) });
+    let there: Vec<u64> = kept.iter().map(|(_, serial)| *serial).collect();
+    let around = |last: u64| last.saturating_sub(4)..=last + 2;
+    let expected = [4, 14, 24, 34].into_iter().flat_map(around);
+    assert_eq!(there, expected.collect::<Vec<_>>());
+    assert_eq!(others.len(), 40 - there.len());
+    let fired = lacks.finish(&mut Vec::new(), &mut Vec::new());
+    assert_eq!(fired[&0], Fired { fired: 6, whole: 4, apart: 2, ..Fired::none(when) });
+}

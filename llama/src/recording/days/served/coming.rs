@@ -116,6 +116,11 @@ impl Coming {
         self.first.map_or(0, |first| first.saturating_sub(self.arrived))
     }
 
+    /// When it arrived, and when its first token was sent, if one was.
+    pub(super) fn until_first(&self) -> Option<[u64; 2]> {
+        Some([self.arrived, self.first?])
+    }
+
     /// What it was, now that nothing more comes. `ended` is `None` of one that goes on.
     pub(super) fn finish(
         self,

@@ -16,7 +16,7 @@ mod ran;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use brickscope::keep::{RequestKeeper, RequestOffer};
+use brickscope::keep::{Asked as AllOf, RequestKeeper, RequestOffer};
 use brickscope::{Ending, Request};
 
 use self::coming::{Coming, Sums};
@@ -87,6 +87,10 @@ pub(super) struct Served {
     sums: Sums,
     /// For how many tokens of requests that go on there is room.
     room: usize,
+    /// First tokens that took longer than this are noted.
+    over_ns: Option<u64>,
+    /// When these were asked for, and when they were sent.
+    late: Vec<[u64; 2]>,
 }
 
 impl Served {
@@ -108,7 +112,25 @@ impl Served {
             keeper: RequestKeeper::default(),
             sums: Sums::default(),
             room: most / size_of::<u64>(),
+            over_ns: None,
+            late: Vec::new(),
         }
+    }
+
+    /// From now on first tokens that took longer are [noted](Self::take_late).
+    pub(super) fn note_over(&mut self, over_ns: u64) {
+        self.over_ns = Some(over_ns);
+    }
+
+    /// The first tokens that took too long since this was last asked: when each request arrived, and when its token was sent.
+    pub(super) fn take_late(&mut self) -> Vec<[u64; 2]> {
+        std::mem::take(&mut self.late)
+    }
+
+    /// How many requests came, and got a token.
+    pub(super) fn asked(&self) -> AllOf {
+        let sums = &self.sums.0;
+        AllOf { requests: sums.requests, first_tokens: sums.first_token.count }
     }
 
     /// Looks at what came and was sent since. What isn't needed again is taken out, unless the recording is kept whole.
@@ -122,8 +144,14 @@ impl Served {
                 self.looked_bytes += size_of::<Asked>() + asked.path.len();
                 Coming::new(asked, self.sums.0.requests, at)
             });
+            let had_none = coming.until_first().is_none();
             let pieces = coming.look(asked, is_whole, at, (&mut self.sums, &mut self.room));
             self.looked_bytes += pieces * size_of::<SentPiece>();
+            let first = coming.until_first().filter(|_| had_none);
+            let is_late = |[from, to]: &[u64; 2]| {
+                self.over_ns.is_some_and(|over_ns| to.saturating_sub(*from) > over_ns)
+            };
+            self.late.extend(first.filter(is_late));
         }
         self.came_anew(asked, at);
     }
