@@ -250,6 +250,18 @@ impl<'c> Limits<'c> {
         })
     }
 
+    /// The level that limits work at best, what comes from there, and the least time by it in seconds. A cache that others
+    /// disturbed while it was measured, so that it seems to read no faster than what lies behind it, limits nothing that
+    /// comes from there: its name would say that a whole model lies in L1.
+    pub(super) fn by_bandwidth(&self, work: &Work) -> Option<(&Level<'c>, Moved, f64)> {
+        let all: Vec<_> = self.by_level(work).collect();
+        let (nearest, _, most) = *all.iter().max_by(|a, b| a.2.total_cmp(&b.2))?;
+        let is_as_fast = |level: &Level<'_>| level.per_second >= nearest.per_second;
+        let farthest =
+            all.iter().rev().find(|(level, _, by)| is_as_fast(level) && *by >= most / 2.0);
+        farthest.map(|(level, (moved, _), _)| (*level, *moved, most))
+    }
+
     /// The least time by arithmetic, in seconds.
     pub(super) fn by_peak(&self, work: &Work) -> f64 {
         work.flops / if work.is_of_floats { self.peak_of_floats } else { self.peak }
@@ -433,9 +445,8 @@ fn nearer(
     if work.reused.unknown > 0 {
         return;
     }
-    let farthest = limits.by_level(&work).max_by(|a, b| a.2.total_cmp(&b.2));
-    if let Some((level, (moved, bytes), _)) = farthest.filter(|(level, ..)| level.name != MEMORY) {
-        show(shown(level.name, bytes as f64 / seconds, moved, level.per_second));
+    if let Some((level, moved, by)) = limits.by_bandwidth(&work).filter(|of| of.0.name != MEMORY) {
+        show(shown(level.name, by * level.per_second / seconds, moved, level.per_second));
     }
 }
 

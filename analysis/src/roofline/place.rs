@@ -387,19 +387,13 @@ impl RooflineBrick {
     ) -> Result<f64, &'static str> {
         let bytes = self.bytes.unwrap_or(0) as f64;
         let seconds = self.total_ns as f64 / 1e9;
-        // Of levels that are equally fast, the farthest.
-        let by_level = || limits.by_level(work);
-        let (least_level, (moved, _), by_bandwidth) = by_level()
-            .max_by(|a, b| a.2.total_cmp(&b.2))
-            .ok_or("no level of the memory was measured")?;
+        let (least_level, moved, by_bandwidth) =
+            limits.by_bandwidth(work).ok_or("no level of the memory was measured")?;
         let by_peak = limits.by_peak(work);
         let least = by_bandwidth.max(by_peak);
-        // Of levels that are equally fast, the farthest.
-        let (level, by_first_level) = first
-            .by_level(work)
-            .map(|(level, _, by)| (level.name, by))
-            .max_by(|a, b| a.1.total_cmp(&b.1))
-            .ok_or("no level of the memory was measured")?;
+        let (level, _, by_first_level) =
+            first.by_bandwidth(work).ok_or("no level of the memory was measured")?;
+        let level = level.name;
         let by_first_peak = first.by_peak(work);
         let of_bandwidth = by_bandwidth / seconds;
         let is_known = work.reused.unknown == 0 || limits.is_stated;

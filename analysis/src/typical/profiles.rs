@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use brickscope_profile::{BrickStats, Grain, NameKind, Phase, PhaseTotal, Profile, Total};
+use brickscope_profile::{BrickStats, Grain, NameKind, Pass, Phase, PhaseTotal, Profile, Total};
 
 use super::{Basis, RULE, STALL, STALL_OF_PASS, Typical, TypicalBrick, has_all_spans};
 use crate::passes::{is_of_device, with_bricks};

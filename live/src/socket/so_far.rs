@@ -284,8 +284,7 @@ mod tests {
 
     fn recording() -> (Recording, tempfile::TempDir) {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut recording =
-            Recording::begin_at(&folder.path().join("a.sock")).expect("it listens");
+        let mut recording = Recording::begin_at(&folder.path().join("a.sock")).expect("it listens");
         // However late a client's thread gets a processor.
         recording.within = Duration::from_secs(3600);
         (recording, folder)
