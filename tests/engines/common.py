@@ -1,4 +1,4 @@
-"""What `versus` and `bisect` share: settings of the environment, brickscope, the tools of llama.cpp, and how a script ends."""
+"""What `versus`, `bisect` and `generator` share: settings of the environment, brickscope, llama.cpp's tools, how a script ends."""
 
 import importlib.machinery
 import importlib.util
@@ -81,7 +81,7 @@ def guarded(main):
 
 
 class Settings:
-    """What both take: THREADS, MODEL, BRICKSCOPE."""
+    """What `versus` and `bisect` take: THREADS, MODEL, BRICKSCOPE."""
 
     def __init__(self):
         self.threads = number("THREADS", 1, 1)
