@@ -8,7 +8,7 @@ use brickscope_testing::command;
 use super::{Ran, as_it_is, command_of, programs, total};
 
 /// Whether this is the folder where all programs of a user have their sockets, unless the session has one for them.
-fn is_of_sockets(name: &str) -> bool {
+pub(super) fn is_of_sockets(name: &str) -> bool {
     name.strip_prefix("brickscope-").is_some_and(|user| user.parse::<u32>().is_ok())
 }
 

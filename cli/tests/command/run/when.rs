@@ -7,7 +7,8 @@ use brickscope::Profile;
 use brickscope_testing::command;
 use brickscope_testing::patience::wait_until;
 
-use super::{Ran, command_of, is_of_sockets};
+use super::room::is_of_sockets;
+use super::{Ran, command_of};
 
 /// Words with a space between any two.
 fn words(text: &str) -> String {
