@@ -137,9 +137,9 @@ fn on_recorded_noise_a_step_of_3_percent_is_found_and_no_step_is_none() {
     assert!(none.none >= 39 && none.wrong + none.right == 0, "{none:?}");
 }
 
-/// `cargo test --release --all-features --test analysis bisect:: -- --ignored --nocapture`
+/// `cargo test --workspace --all-features --test analysis bisect:: -- --ignored --nocapture`
 #[test]
-#[ignore = "takes a minute in a release build"]
+#[ignore = "takes minutes; `.ci/nightly` runs it"]
 fn long_on_recorded_noise() {
     let [prefill, decode] = recorded();
     let cases = [("decode", &decode, 1000, 195), ("prefill", &prefill, 2000, 190)];

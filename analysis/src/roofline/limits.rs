@@ -250,16 +250,15 @@ impl<'c> Limits<'c> {
         })
     }
 
-    /// The level that limits work at best, what comes from there, and the least time by it in seconds. A cache that others
+    /// The level that limits work at best, what comes from there, and the least time by that in seconds. A cache that others
     /// disturbed while it was measured, so that it seems to read no faster than what lies behind it, limits nothing that
     /// comes from there: its name would say that a whole model lies in L1.
-    pub(super) fn by_bandwidth(&self, work: &Work) -> Option<(&Level<'c>, Moved, f64)> {
+    pub(super) fn by_bandwidth(&self, work: &Work) -> Option<(&Level<'c>, (Moved, u64), f64)> {
         let all: Vec<_> = self.by_level(work).collect();
         let (nearest, _, most) = *all.iter().max_by(|a, b| a.2.total_cmp(&b.2))?;
         let is_as_fast = |level: &Level<'_>| level.per_second >= nearest.per_second;
-        let farthest =
-            all.iter().rev().find(|(level, _, by)| is_as_fast(level) && *by >= most / 2.0);
-        farthest.map(|(level, (moved, _), _)| (*level, *moved, most))
+        // Its own bytes and time, so that a share of its limit is of what came from there.
+        all.into_iter().rev().find(|(level, _, by)| is_as_fast(level) && *by >= most / 2.0)
     }
 
     /// The least time by arithmetic, in seconds.
@@ -269,7 +268,8 @@ impl<'c> Limits<'c> {
 
     /// The least time by all limits, in seconds.
     pub(super) fn least_seconds(&self, work: &Work) -> f64 {
-        self.by_level(work).map(|(.., seconds)| seconds).fold(self.by_peak(work), f64::max)
+        let by_bandwidth = self.by_bandwidth(work).map_or(0.0, |(.., seconds)| seconds);
+        self.by_peak(work).max(by_bandwidth)
     }
 }
 
@@ -445,8 +445,9 @@ fn nearer(
     if work.reused.unknown > 0 {
         return;
     }
-    if let Some((level, moved, by)) = limits.by_bandwidth(&work).filter(|of| of.0.name != MEMORY) {
-        show(shown(level.name, by * level.per_second / seconds, moved, level.per_second));
+    let limiting = limits.by_bandwidth(&work).filter(|(level, ..)| level.name != MEMORY);
+    if let Some((level, (moved, bytes), _)) = limiting {
+        show(shown(level.name, bytes as f64 / seconds, moved, level.per_second));
     }
 }
 

@@ -363,7 +363,7 @@ impl RooflineBrick {
                             |limits: &Limits<'_>| (limits.least_seconds(&work) * 1e9).min(own_ns);
                         let least = Least {
                             ns: least,
-                            slow_ns: of(slow),
+                            slow_ns: of(slow).max(least),
                             machine_ns: machine.map_or(least, of),
                         };
                         return (row, least);
@@ -387,7 +387,7 @@ impl RooflineBrick {
     ) -> Result<f64, &'static str> {
         let bytes = self.bytes.unwrap_or(0) as f64;
         let seconds = self.total_ns as f64 / 1e9;
-        let (least_level, moved, by_bandwidth) =
+        let (least_level, (moved, _), by_bandwidth) =
             limits.by_bandwidth(work).ok_or("no level of the memory was measured")?;
         let by_peak = limits.by_peak(work);
         let least = by_bandwidth.max(by_peak);
@@ -420,7 +420,8 @@ impl RooflineBrick {
             false => Bound::Compute,
         };
         let least_ns = (least * 1e9).min(own_ns);
-        let slow_least = slow.least_seconds(work);
+        // Where a slow cache is passed over for what lies behind it, that isn't less than at best.
+        let slow_least = slow.least_seconds(work).max(least);
         let limit = if by_peak > by_bandwidth { limits.peak_of(work) } else { least_level.name };
         let times = Times { took: seconds, least, slow_least };
         let pace = paced.and_then(|(paces, stats)| paces.of_brick(stats, times));

@@ -227,7 +227,27 @@ fn what_is_read_from_memory_is_never_said_to_lie_in_a_cache() {
         let place = place(&roofline, "LmHead");
         let said = (place.bound, &*place.level, &*place.least_level);
         assert_eq!(said, (Bound::Memory, "memory", "memory"), "{slow:?}");
+        // 90 MB with 40 of 50 GB/s: of the weights alone, since activations don't come from there.
+        assert_eq!(place.moved, Moved::OnceAPass);
+        assert!((place.of_bandwidth - 0.8).abs() < 1e-9, "{place:?}");
     }
+}
+
+#[test]
+fn a_cache_behind_a_disturbed_one_is_held_to_the_bytes_that_came_from_there() {
+    // Activations that L2 holds, with 120 GB/s of 150; others disturbed L1, which seems to read 100.
+    let work = Work { flops: 1, bytes: 500_000, ..ACTIVATIONS };
+    let mut profile = run(&[("X", nanos(500_000, 120.0), work)]);
+    let ceilings = profile.ceilings.as_mut().expect("ceilings");
+    ceilings.caches[0].read_bytes_per_second = 100e9;
+    ceilings.caches[1].read_bytes_per_second = 150e9;
+    let roofline = roofline(&profile);
+    let place = place(&roofline, "X");
+    assert_eq!((place.level.as_str(), place.least_level.as_str()), ("L2", "L2"));
+    assert!((place.of_bandwidth - 0.8).abs() < 0.001, "{place:?}");
+    // It was never faster than L2 was measured.
+    assert!(roofline.shown_by.is_empty(), "{roofline:?}");
+    assert!(roofline.bricks[0].notes.is_empty(), "{roofline:?}");
 }
 
 #[test]

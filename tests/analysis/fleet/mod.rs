@@ -1,6 +1,6 @@
 //! Fleets whose truth is known: is what was planted named as what it is, and nothing else?
 //!
-//! `FLEETS=100 SAME=1000 cargo test --release --all-features --test analysis fleet:: -- --ignored --nocapture` prints
+//! `FLEETS=100 SAME=1000 cargo test --workspace --all-features --test analysis fleet:: -- --ignored --nocapture` prints
 //! the table of the documentation.
 
 mod designs;
