@@ -230,8 +230,8 @@ fn kill_over_another(words: &[&str], before: &[&str], has: &[u32]) {
     let mut before = Job::new(before, dir.clone());
     let mut prepared = 0;
     kill_often(Job::new(words, dir.clone()), 20, &mut || {
-        // Over what a kill left. A copy of it does for most of them, and takes no measurement.
-        if prepared % 8 == 0 {
+        // Over what a kill left. A copy of it does for the others, and takes no measurement.
+        if prepared % 3 == 0 {
             run(&mut before.command);
             let _ = fs::remove_dir_all(&kept);
             copy(&dir, &kept);
