@@ -89,13 +89,18 @@ impl Recording {
     /// Whether anybody asks for what is kept so far, and waits for an [answer](Self::answer).
     #[must_use]
     pub fn look(&mut self) -> bool {
+        self.admit_all();
+        let within = self.within;
+        self.clients.retain_mut(|client| client.is_kept(within));
+        self.clients.iter().any(|client| client.has_asked)
+    }
+
+    /// Lets in those that wait.
+    fn admit_all(&mut self) {
         for _ in 0..MOST_CLIENTS {
             let Ok((stream, _)) = self.listener.accept() else { break };
             self.admit(stream);
         }
-        let within = self.within;
-        self.clients.retain_mut(|client| client.is_kept(within));
-        self.clients.iter().any(|client| client.has_asked)
     }
 
     fn admit(&mut self, stream: UnixStream) {
@@ -129,6 +134,8 @@ impl Drop for Recording {
     fn drop(&mut self) {
         // Nobody should find a socket without a listener. If this fails, the next one removes it.
         let _ = std::fs::remove_file(&self.path);
+        // Who came since it was last looked would be told that the connection was reset.
+        self.admit_all();
         for client in &self.clients {
             refuse(&client.stream, "the program has ended, and its run is being written");
         }
@@ -210,13 +217,27 @@ fn send_line(stream: &UnixStream, line: &[u8]) -> io::Result<()> {
 ///
 /// If there is no such process, it can't be asked, belongs to another user, or could not write the run.
 pub fn ask_so_far(pid: u32) -> Result<SoFar, LiveError> {
-    let asked = to_process(pid, &mut ask_so_far_at);
-    let Err(LiveError::NotPublishing { .. }) = asked else { return asked };
+    ask_or_above(pid, &parent_of, &mut |pid| to_process(pid, &mut ask_so_far_at))
+}
+
+/// Asks a process, or else those above it.
+fn ask_or_above(
+    pid: u32,
+    parent_of: &dyn Fn(u32) -> Option<u32>,
+    ask: &mut dyn FnMut(u32) -> Result<SoFar, LiveError>,
+) -> Result<SoFar, LiveError> {
+    let asked = ask(pid);
+    // A socket without a listener may be of a process that had the same number.
+    let Err(LiveError::NotPublishing { .. } | LiveError::NobodyListens(_)) = asked else {
+        return asked;
+    };
     let parents = std::iter::successors(parent_of(pid), |pid| parent_of(*pid)).take(MOST_PARENTS);
-    for parent in parents.filter(|pid| *pid > 1) {
-        match to_process(parent, &mut ask_so_far_at) {
+    // The first process may be one, as in a container; before it there is none.
+    for parent in parents.filter(|pid| *pid > 0) {
+        match ask(parent) {
             Err(
                 LiveError::NotPublishing { .. }
+                | LiveError::NobodyListens(_)
                 | LiveError::OtherUser { .. }
                 | LiveError::NoProcess(_),
             ) => {}
@@ -374,12 +395,46 @@ mod tests {
         }
         let path = recording.path().to_owned();
         drop(recording);
+        assert!(!path.exists());
         for mut stream in &all[..MOST_CLIENTS] {
             let mut told = String::new();
             stream.read_to_string(&mut told).expect("it is text");
             assert!(told.contains("the program has ended"), "{told}");
         }
-        assert!(!path.exists());
+    }
+
+    #[test]
+    fn who_came_since_the_last_look_is_told_that_the_program_has_ended() {
+        let (recording, _folder) = recording();
+        let stream = UnixStream::connect(recording.path()).expect("it listens");
+        drop(recording);
+        let why = ask(stream, Path::new("a.sock"), ANSWER_WITHIN).expect_err("none").to_string();
+        assert!(why.contains("the program has ended"), "{why}");
+    }
+
+    /// In a container the recorder is often the first process, which the system says was started by 0.
+    #[test]
+    fn those_above_a_program_are_asked_up_to_the_first_process() {
+        let all = [(9, 4), (4, 1), (1, 0)];
+        let parent_of = |pid: u32| all.into_iter().find(|of| of.0 == pid).map(|of| of.1);
+        for recorder in [9, 4, 1, 7] {
+            let mut asked = Vec::new();
+            let found = ask_or_above(9, &parent_of, &mut |pid| {
+                asked.push(pid);
+                match pid {
+                    pid if pid == recorder => Ok(so_far()),
+                    // Left by one that had this number.
+                    9 => Err(LiveError::NobodyListens(PathBuf::from("9.sock"))),
+                    pid => Err(LiveError::NotPublishing { pid, path: PathBuf::new() }),
+                }
+            });
+            if recorder == 7 {
+                assert_eq!(asked, [9, 4, 1]);
+                assert!(matches!(found, Err(LiveError::NobodyListens(_))));
+            } else {
+                assert_eq!((asked.last(), found.ok()), (Some(&recorder), Some(so_far())));
+            }
+        }
     }
 
     #[test]

@@ -134,7 +134,8 @@ impl Asked {
         match self {
             Self { requests: 0, .. } => Some("no request of a server was seen".to_owned()),
             Self { requests: 1, first_tokens: 0 } => {
-                Some("the answer to the only request was not sent in pieces".to_owned())
+                // Or not yet, or not at all.
+                Some("the only request was not answered in pieces".to_owned())
             }
             Self { requests, first_tokens: 0 } => {
                 Some(format!("of {requests} requests none was answered in pieces"))
@@ -356,8 +357,8 @@ mod tests {
             ),
             (
                 of(1, 0),
-                "whether ttft>500ms came true can't be told: the answer to the only request was not \
-                 sent in pieces",
+                "whether ttft>500ms came true can't be told: the only request was not answered \
+                 in pieces",
             ),
             (
                 of(7, 0),

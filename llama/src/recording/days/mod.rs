@@ -214,16 +214,20 @@ impl Days {
         let (words, _) = header.as_chunks::<8>();
         let word = |nth: usize| words.get(nth).map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let used = word(2);
+        let is_one = header.starts_with(MAGIC) && word(1) == VERSION;
+        if is_one {
+            self.recorded.process = u32::try_from(word(3)).unwrap_or(0);
+            // They grow where nothing is written.
+            self.recorded.refused = word(4);
+            self.recorded.missed = word(6);
+        }
         if used <= self.at {
             return Ok(None);
         }
-        if !header.starts_with(MAGIC) || word(1) != VERSION {
+        if !is_one {
             let fault = "not a recording of this version of `brickscope run`";
             return Err(self.fault(fault.to_owned()));
         }
-        self.recorded.process = u32::try_from(word(3)).unwrap_or(0);
-        self.recorded.refused = word(4);
-        self.recorded.missed = word(6);
         Ok(Some(used))
     }
 

@@ -270,6 +270,20 @@ fn what_is_no_recording_is_refused() {
     assert!(follow().advance().is_err(), "it states more than there is");
 }
 
+/// As of a client that sends all its requests at once, and of a file without room.
+#[test]
+fn what_is_only_counted_is_counted_though_nothing_is_written_after_it() {
+    let (on_disk, mut days, _) = following(Limits::default(), None);
+    while days.advance().expect("it can be read").is_some() {}
+    for (at, count) in [(32, 3_u64), (48, 5)] {
+        on_disk.as_file().write_all_at(&count.to_le_bytes(), at).expect("it can be written");
+    }
+    assert_eq!(days.advance(), Ok(None));
+    assert_eq!((days.so_far().refused, days.so_far().missed), (3, 5));
+    let recorded = days.finish().expect("it can be read");
+    assert_eq!((recorded.refused, recorded.missed), (3, 5));
+}
+
 /// A GiB of short passes would be more than a profile lists, and of long ones more than it has rows for.
 #[test]
 fn what_is_kept_has_room_in_a_profile() {
