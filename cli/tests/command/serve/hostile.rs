@@ -132,13 +132,17 @@ fn begin(nth: usize, mut stream: TcpStream) -> Option<TcpStream> {
 fn answers(stream: &mut TcpStream, end: &str, n: usize, at_once: usize) -> Vec<u8> {
     let (mut all, mut piece): (Vec<u8>, Vec<u8>) = (Vec::new(), vec![0; at_once]);
     let end = end.as_bytes();
-    while all.windows(end.len()).filter(|of| *of == end).count() < n {
+    let mut found = 0;
+    while found < n {
         let got = match stream.read(&mut piece) {
             Err(why) if why.kind() == ErrorKind::Interrupted => continue,
             got => got.expect("it answers"),
         };
         assert!(got > 0, "it ends after {}", String::from_utf8_lossy(&all));
+        // Only what came now may have made one whole.
+        let from = (all.len() + 1).saturating_sub(end.len());
         all.extend(&piece[..got]);
+        found += all[from..].windows(end.len()).filter(|of| *of == end).count();
     }
     all
 }
