@@ -257,10 +257,10 @@ fn a_thousand_at_once_get_what_they_get_without_us_and_each_request_is_counted()
         (got, ended.join().expect("it ends"))
     };
     let connections = CONNECTIONS.to_string();
-    let (command, run, _dir) = run::command("serves/server", &[&connections], &[]);
+    let (command, run, _dir) = run::command("serves/server", &[&connections], &[("QUICK", "")]);
     let (got, said) = serve(command);
     let mut alone = Command::new(run::programs().join("serves/server"));
-    alone.arg(&connections);
+    alone.arg(&connections).env("QUICK", "");
     let (without, _) = serve(alone);
     assert_eq!(got.len(), without.len());
     for (nth, answer) in &got {
