@@ -55,6 +55,11 @@ pub struct Dropped {
     /// Choices of experts that `experts` had no room for: beyond the most experts or layers that it tells apart.
     #[serde(skip_serializing_if = "is_zero")]
     pub experts: u64,
+    /// Requests that came to the recorded program, whichever context they were for, and are not recorded: those that came before
+    /// the one before them was answered, and those on connections of which too little is known. They are counted as they
+    /// come, so that more may have come after one whose length is unknown.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub missed_requests: u64,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -64,7 +69,7 @@ fn is_zero(count: &u64) -> bool {
 impl Dropped {
     /// Each counter, by the name of its field.
     #[doc(hidden)]
-    pub fn counts(&self) -> [(&'static str, u64); 19] {
+    pub fn counts(&self) -> [(&'static str, u64); 20] {
         // Destructured so that the compiler catches a new counter that is missing below.
         let &Self {
             spans,
@@ -86,6 +91,7 @@ impl Dropped {
             unplaced_kernels,
             requests,
             experts,
+            missed_requests,
         } = self;
         [
             ("spans", spans),
@@ -107,6 +113,7 @@ impl Dropped {
             ("unplaced_kernels", unplaced_kernels),
             ("requests", requests),
             ("experts", experts),
+            ("missed_requests", missed_requests),
         ]
     }
 
@@ -178,6 +185,7 @@ impl Dropped {
                 self.experts,
                 "the table of experts lacks them",
             ),
+            ("requests that came and are not recorded", self.missed_requests, ""),
         ]
         .into_iter()
         .filter(|&(_, count, _)| count > 0)

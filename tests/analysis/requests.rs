@@ -388,6 +388,17 @@ fn what_a_prompt_cost_is_said_of_each_token_and_of_all() {
 }
 
 #[test]
+fn requests_that_were_not_recorded_are_told_on_every_screen() {
+    let mut profile = planted();
+    assert!(!view::requests(&profile).contains("not recorded"));
+    profile.dropped.missed_requests = 3;
+    let said = "\nnot recorded: 3 more requests, in no figure here\n";
+    assert!(view::requests(&profile).contains(said), "{}", view::requests(&profile));
+    let lines: Vec<_> = profile.dropped.lines().collect();
+    assert!(lines.contains(&"requests that came and are not recorded: 3".to_owned()), "{lines:?}");
+}
+
+#[test]
 fn what_a_prompt_cost_is_not_known_without_passes_like_that() {
     let mut profile = planted();
     // All that it decodes is beside somebody's prompt.

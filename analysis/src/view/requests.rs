@@ -65,6 +65,11 @@ pub fn requests(profile: &Profile) -> String {
         let untied = count(untied, "request");
         wrapped(&format!("{untied} tied to no passes: these are unattributed"), &mut text);
     }
+    let missed = profile.dropped.missed_requests;
+    if missed > 0 {
+        let missed = count(missed, "more request");
+        wrapped(&format!("not recorded: {missed}, in no figure here"), &mut text);
+    }
     let no_room = profile.dropped.requests;
     if no_room > 0 {
         let no_room = grouped(no_room);

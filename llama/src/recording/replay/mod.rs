@@ -259,11 +259,9 @@ impl Unseen {
 pub fn lacks(recorded: &Recorded) -> Vec<String> {
     let refused = (recorded.refused > 0)
         .then(|| format!("{} records did not fit the file of 1 GiB", recorded.refused));
-    let missed = (recorded.missed > 0)
-        .then(|| format!("requests that came and are not recorded: {}", recorded.missed));
     let lost = recorded.lost.iter().map(|what| format!("not recorded: {what}"));
     let fault = recorded.fault.iter().map(|why| format!("the recording ended early: {why}"));
-    refused.into_iter().chain(missed).chain(lost).chain(fault).collect()
+    refused.into_iter().chain(lost).chain(fault).collect()
 }
 
 /// The nanoseconds of a count of the profiler's clock. That of another clock is taken for nanoseconds: tests have one.
