@@ -33,11 +33,13 @@
 
 #![allow(unsafe_code, non_snake_case, reason = "it stands in the place of functions of C and C++")]
 
+mod answers;
 mod batch;
 mod calls;
 #[allow(dead_code, unreachable_pub, reason = "each side uses its half")]
 #[path = "../src/recording/chosen.rs"]
 mod chosen;
+mod connections;
 mod contexts;
 mod environment;
 mod experts;
