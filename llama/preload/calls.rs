@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use crate::format::{CALLS, Call, Head, Inside, Record};
 use crate::hooks::Hook;
-use crate::{IN_GRAPH, IS_ON, RUNNING, State, count, real};
+use crate::running::{IN_GRAPH, RUNNING};
+use crate::{IS_ON, State, count, real};
 
 /// Calls, and for how many counts, of each kind.
 type Sums = [[u64; 2]; CALLS.len()];

@@ -60,12 +60,12 @@ macro_rules! hooks {
 }
 
 hooks! {
-    Node: c"ggml_cpu_extra_compute_forward", crate::ggml_cpu_extra_compute_forward;
-    Fused: c"ggml_compute_forward_rms_norm_mul_fused", crate::ggml_compute_forward_rms_norm_mul_fused;
-    Barrier: c"ggml_barrier", crate::ggml_barrier;
-    Graph: c"ggml_graph_compute", crate::ggml_graph_compute;
-    Scheduled: c"ggml_backend_sched_graph_compute_async", crate::ggml_backend_sched_graph_compute_async;
-    SetCallback: c"ggml_backend_sched_set_eval_callback", crate::ggml_backend_sched_set_eval_callback;
+    Node: c"ggml_cpu_extra_compute_forward", crate::graphs::ggml_cpu_extra_compute_forward;
+    Fused: c"ggml_compute_forward_rms_norm_mul_fused", crate::graphs::ggml_compute_forward_rms_norm_mul_fused;
+    Barrier: c"ggml_barrier", crate::graphs::ggml_barrier;
+    Graph: c"ggml_graph_compute", crate::graphs::ggml_graph_compute;
+    Scheduled: c"ggml_backend_sched_graph_compute_async", crate::scheduled::ggml_backend_sched_graph_compute_async;
+    SetCallback: c"ggml_backend_sched_set_eval_callback", crate::scheduled::ggml_backend_sched_set_eval_callback;
     Decode: c"_ZN13llama_context6decodeERK11llama_batch", crate::passes::decode;
     DecodeOld: c"_ZN13llama_context6decodeER11llama_batch", crate::passes::decode_old;
     DecodeExt: c"_ZN13llama_context6decodeERK15llama_batch_ext", crate::passes::decode_ext;
@@ -381,7 +381,7 @@ fn number(seen: &mut Seen, objects: &Objects, hook: Hook, real: usize) -> Option
     known.or_else(|| {
         let free = all.iter().position(|of| of.load(Acquire).is_null())?;
         GENERATIONS[hook as usize][free].fetch_add(1, AcqRel);
-        crate::forget(hook, free);
+        crate::copies::forget(hook, free);
         all[free].store(real as *mut c_void, Release);
         if let Some(holder) = objects.at(real) {
             seen.holders.push((hook, free, holder.base, holder.file.clone()));

@@ -1,16 +1,18 @@
 //! Passes: calls of llama.cpp that compute, and graphs that no such call is around.
 
 use std::ffi::c_void;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::batch::{self, OfSequence};
 use crate::format::{OfPass, Record, UNKNOWN, word};
 use crate::ggml::{Batch, Context};
 use crate::hooks::Hook;
-use crate::{
-    IS_ON, IS_TURNING, PASSES, Running, calls, contexts, count, guarded, is_ready, lock, real,
-    running, symbols,
-};
+use crate::running::{Running, running};
+use crate::{IS_ON, IS_TURNING, calls, contexts, count, guarded, is_ready, lock, real, symbols};
+
+/// Passes so far of each context, where that matters.
+static PASSES: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 
 /// What a pass is of.
 #[derive(Debug, Clone, Copy)]

@@ -16,18 +16,8 @@ pub(super) fn to_process<T>(
 ) -> Result<T, LiveError> {
     let uid = owner_of(pid)?;
     let places = candidates(pid, uid.unwrap_or_else(own_uid));
-    for path in &places {
-        match connect(path) {
-            Err(LiveError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {}
-            Err(LiveError::Io { cause, .. })
-                if cause.kind() == io::ErrorKind::PermissionDenied
-                    && uid.is_some_and(|uid| uid != own_uid()) =>
-            {
-                let uid = uid.unwrap_or_default();
-                return Err(LiveError::OtherUser { path: path.clone(), uid });
-            }
-            other => return other,
-        }
+    if let Some(found) = to_first(&places, uid, connect) {
+        return found;
     }
     if let Some(uid) = uid.filter(|&uid| uid != own_uid() && own_uid() != 0) {
         return Err(LiveError::OtherUser { path: places[0].clone(), uid });
@@ -37,6 +27,32 @@ pub(super) fn to_process<T>(
         |path: &&PathBuf| path.parent().and_then(Path::parent).is_some_and(Path::is_dir);
     let path = places.iter().find(is_possible).cloned().unwrap_or_default();
     Err(LiveError::NotPublishing { pid, path })
+}
+
+/// Tries places in turn, until `connect` finds anything but a socket on which nobody listens: if there are only such, the first
+/// one. `None` if there is nothing at any.
+fn to_first<T>(
+    places: &[PathBuf],
+    uid: Option<u32>,
+    connect: &mut dyn FnMut(&Path) -> Result<T, LiveError>,
+) -> Option<Result<T, LiveError>> {
+    let mut left = None;
+    for path in places {
+        match connect(path) {
+            Err(LiveError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {}
+            // Left by a process that had the same number: this one may listen at a later place.
+            Err(why @ LiveError::NobodyListens(_)) => left = left.or(Some(why)),
+            Err(LiveError::Io { cause, .. })
+                if cause.kind() == io::ErrorKind::PermissionDenied
+                    && uid.is_some_and(|uid| uid != own_uid()) =>
+            {
+                let uid = uid.unwrap_or_default();
+                return Some(Err(LiveError::OtherUser { path: path.clone(), uid }));
+            }
+            other => return Some(other),
+        }
+    }
+    left.map(Err)
 }
 
 /// Connects to the socket at `path`.
@@ -77,5 +93,44 @@ fn owner_of(pid: u32) -> Result<Option<u32>, LiveError> {
         Ok(found) => Ok(Some(found.uid())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(LiveError::NoProcess(pid)),
         Err(_) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_that_was_left_hides_no_live_one_at_a_later_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = |name: &str| folder.path().join(name);
+        let [nothing, left, left_too, live] = ["nothing", "left", "left-too", "live"].map(place);
+        for path in [&left, &left_too] {
+            drop(UnixListener::bind(path).expect("a socket"));
+        }
+        let _listener = UnixListener::bind(&live).expect("a socket");
+        let mut tried = Vec::new();
+        let places = [nothing.clone(), left.clone(), live.clone(), left_too.clone()];
+        let found = to_first(&places, None, &mut |path| {
+            tried.push(path.to_owned());
+            to_socket(path)
+        });
+        assert!(matches!(found, Some(Ok(_))), "{found:?}");
+        assert_eq!(tried, places[..3]);
+        // If nobody listens on any, the first one is named.
+        let found = to_first(&[nothing.clone(), left.clone(), left_too], None, &mut to_socket);
+        assert!(
+            matches!(&found, Some(Err(LiveError::NobodyListens(path))) if *path == left),
+            "{found:?}"
+        );
+        // Who listens has the last word, also if it refuses.
+        let refused = to_first(&[left, live], None, &mut |path| {
+            to_socket(path)?;
+            Err::<(), _>(LiveError::Refused("there are too many".to_owned()))
+        });
+        assert!(matches!(refused, Some(Err(LiveError::Refused(_)))), "{refused:?}");
+        assert!(to_first(&[nothing], None, &mut to_socket).is_none());
     }
 }

@@ -5,7 +5,15 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use super::path::{folder, socket_in};
 use super::{LiveError, io_error};
+
+/// Where the socket of this process lies. Those that others left there are removed.
+pub(super) fn own_place() -> Result<PathBuf, LiveError> {
+    let folder = folder()?;
+    remove_stale(&folder);
+    Ok(socket_in(&folder, std::process::id()))
+}
 
 /// Listens at `path`. A socket left there by a process that has ended is replaced.
 ///
@@ -81,7 +89,7 @@ impl Drop for PrivateDir {
 }
 
 /// Removes the sockets of processes that ended without removing them.
-pub(super) fn remove_stale(folder: &Path) {
+fn remove_stale(folder: &Path) {
     // Without procfs we can't tell which processes exist.
     if !Path::new("/proc/self").exists() {
         return;

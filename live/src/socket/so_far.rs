@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::net::{SendFlags, send};
 
 use super::connect::{to_process, to_socket};
-use super::listen::{bind, peer_uid, remove_stale};
-use super::path::{self, own_uid};
+use super::listen::{bind, own_place, peer_uid};
+use super::path::own_uid;
 use super::snapshotter::{line_of, line_of_error};
 use super::timed::{Timed, is_time_out};
 use super::{LiveError, MOST_REQUEST, Message, Messages, Request, SoFar, io_error};
@@ -61,9 +61,7 @@ impl Recording {
     ///
     /// If this process listens already, or the socket can't be made.
     pub fn begin() -> Result<Self, LiveError> {
-        let folder = path::folder()?;
-        remove_stale(&folder);
-        Self::begin_at(&path::socket_in(&folder, std::process::id()))
+        Self::begin_at(&own_place()?)
     }
 
     /// Listens on a socket at `path`.

@@ -16,8 +16,7 @@ use std::time::Duration;
 use brickscope::BrickProfiler;
 
 use self::shared::{Engine, Shared, Stage, THREAD, Watcher, lock};
-use crate::socket::listen::{bind, remove_stale};
-use crate::socket::path;
+use crate::socket::listen::{bind, own_place};
 use crate::socket::snapshotter::line_of;
 use crate::socket::{Facts, Hello, LiveError, Message, io_error};
 
@@ -136,9 +135,7 @@ impl Starting {
     ///
     /// Like [`Publisher::start`].
     pub fn begin() -> Result<Self, LiveError> {
-        let folder = path::folder()?;
-        remove_stale(&folder);
-        Self::begin_at(&path::socket_in(&folder, std::process::id()))
+        Self::begin_at(&own_place()?)
     }
 
     /// Listens on a socket at `path`.
