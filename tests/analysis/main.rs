@@ -14,6 +14,7 @@ mod kept;
 mod moved_layers;
 mod one_figure;
 mod planted;
+mod planted_tokens;
 mod receipt;
 mod requests;
 mod serialised;

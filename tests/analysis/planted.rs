@@ -36,12 +36,16 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../data/planted/{name}.json.gz"))
 }
 
-fn recorded(name: &str) -> Profile {
-    let path = file(name);
-    let compressed = File::open(&path).expect("a recording");
+/// A profile that is compressed.
+pub(crate) fn read(path: &Path) -> Profile {
+    let compressed = File::open(path).expect("a recording");
     let mut json = String::new();
     GzDecoder::new(compressed).read_to_string(&mut json).expect("a compressed text");
-    Profile::from_json(&json, &path).expect("a profile")
+    Profile::from_json(&json, path).expect("a profile")
+}
+
+fn recorded(name: &str) -> Profile {
+    read(&file(name))
 }
 
 #[test]

@@ -1,11 +1,13 @@
-"""What `versus`, `bisect` and `generator` share: settings of the environment, brickscope, llama.cpp's tools, how a script ends."""
+"""What scripts here share: settings of the environment, brickscope, llama.cpp's tools, an interval, how a script ends."""
 
 import importlib.machinery
 import importlib.util
+import math
 import os
 import pathlib
 import shlex
 import signal
+import statistics
 import subprocess
 import sys
 
@@ -67,6 +69,17 @@ def tools():
     if not (figures.FOLDER / "done").exists():
         print("building llama.cpp's tools, which takes some 10 minutes", flush=True)
     return figures.tools()
+
+
+# Student's t, two-sided 95 %, by degrees of freedom.
+T95 = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09]
+
+
+def mean_of(values):
+    """The mean of two values or more, and its 95 % interval."""
+    mean, error = statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values))
+    half = error * T95[min(len(values) - 1, len(T95)) - 1]
+    return mean, mean - half, mean + half
 
 
 def guarded(main):
