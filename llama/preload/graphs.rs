@@ -68,7 +68,9 @@ pub(crate) unsafe extern "C-unwind" fn ggml_cpu_extra_compute_forward<const COPY
 /// # Safety
 ///
 /// As the function that it stands for.
-pub(crate) unsafe extern "C-unwind" fn ggml_compute_forward_rms_norm_mul_fused<const COPY: usize>(
+pub(crate) unsafe extern "C-unwind" fn ggml_compute_forward_rms_norm_mul_fused<
+    const COPY: usize,
+>(
     params: *const Params,
     norm: *const Tensor,
     product: *const Tensor,
