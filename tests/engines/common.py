@@ -106,9 +106,7 @@ class Settings:
     def ready(self):
         """Builds brickscope, and makes the model."""
         if self.brickscope is None:
-            build = ["cargo", "build", "--quiet", "--all-features", "--bin", "brickscope"]
-            subprocess.run(build, cwd=figures.REPOSITORY, check=True)
-            self.brickscope = str(figures.TARGET / "debug/brickscope")
+            self.brickscope = str(figures.built())
         if self.model is None:
             made = FOLDER / "versus-110m.gguf"
             if not made.exists():
