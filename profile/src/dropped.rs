@@ -55,9 +55,10 @@ pub struct Dropped {
     /// Choices of experts that `experts` had no room for: beyond the most experts or layers that it tells apart.
     #[serde(skip_serializing_if = "is_zero")]
     pub experts: u64,
-    /// Requests that came to the recorded program, whichever context they were for, and are not recorded: those that came before
+    /// Requests that came to the recorded process, whichever context they were for, and are not recorded: those that came before
     /// the one before them was answered, and those on connections of which too little is known. They are counted as they
-    /// come, so that more may have come after one whose length is unknown.
+    /// come, so that more may have come after one whose length is unknown. Of several runs of a process, one has them: the
+    /// first that has requests, or else the first.
     #[serde(skip_serializing_if = "is_zero")]
     pub missed_requests: u64,
 }

@@ -1,7 +1,7 @@
 //! Where the time of requests went, beside a reference that looks at each nanosecond by itself.
 
 use brickscope_analysis::requests::{Cause, Causes, Piece, Requests, Slow, Until};
-use brickscope_analysis::view;
+use brickscope_analysis::view::{self, Size};
 use brickscope_profile::{
     ClockInfo, Disturbance, Ending, Part, PartKind, Pass, PassPart, Phase, Preparation, Profile,
     Request,
@@ -389,13 +389,37 @@ fn what_a_prompt_cost_is_said_of_each_token_and_of_all() {
 
 #[test]
 fn requests_that_were_not_recorded_are_told_on_every_screen() {
+    let of_requests = |profile: &Profile| {
+        let in_words = view::requests_in_words(profile).join("\n");
+        [view::requests(profile), view::list_of_requests(profile), in_words]
+    };
+    let of_runs = |profile: &Profile| {
+        let first = view::summary(profile, Size::default(), None).to_string();
+        [first, view::report(profile)]
+    };
     let mut profile = planted();
-    assert!(!view::requests(&profile).contains("not recorded"));
+    for screen in of_requests(&profile).into_iter().chain(of_runs(&profile)) {
+        let is_told = screen.contains("not recorded: ") || screen.contains("are not recorded");
+        assert!(!is_told, "{screen}");
+    }
     profile.dropped.missed_requests = 3;
-    let said = "\nnot recorded: 3 more requests, in no figure here\n";
-    assert!(view::requests(&profile).contains(said), "{}", view::requests(&profile));
-    let lines: Vec<_> = profile.dropped.lines().collect();
-    assert!(lines.contains(&"requests that came and are not recorded: 3".to_owned()), "{lines:?}");
+    for screen in of_requests(&profile) {
+        let said = "not recorded: 3 more requests, in no figure here";
+        assert_eq!(screen.matches(said).count(), 1, "{screen}");
+    }
+    for screen in of_runs(&profile) {
+        let said = "requests that came and are not recorded: 3";
+        assert_eq!(screen.matches(said).count(), 1, "{screen}");
+    }
+}
+
+#[test]
+fn that_all_requests_were_missed_is_not_that_nobody_told_of_them() {
+    let mut profile = Profile::empty(ClockInfo::default());
+    profile.dropped.missed_requests = 1;
+    let said = "This run has no requests: none of those that came was recorded.\n\
+                not recorded: 1 request, in no figure here\n";
+    assert_eq!(view::requests(&profile), said);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Requests as text.
 
 mod list;
+mod missed;
 mod one;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use brickscope_profile::keep::KeptRequests;
 use brickscope_profile::text::{count, grouped, printable, printable_text};
 
 pub use self::list::list_of_requests;
+use self::missed::not_recorded;
 pub use self::one::request;
 use super::layout::wrapped;
 use crate::requests::{
@@ -38,6 +40,9 @@ pub fn requests(profile: &Profile) -> String {
     let mut text = String::new();
     if all.is_empty() {
         wrapped(&format!("This run has no requests: {}.", why_none(profile)), &mut text);
+        if let Some(missed) = not_recorded(profile) {
+            wrapped(&missed, &mut text);
+        }
         return text;
     }
     let _ = writeln!(text, "requests  {}", how_they_ended(profile));
@@ -65,10 +70,8 @@ pub fn requests(profile: &Profile) -> String {
         let untied = count(untied, "request");
         wrapped(&format!("{untied} tied to no passes: these are unattributed"), &mut text);
     }
-    let missed = profile.dropped.missed_requests;
-    if missed > 0 {
-        let missed = count(missed, "more request");
-        wrapped(&format!("not recorded: {missed}, in no figure here"), &mut text);
+    if let Some(missed) = not_recorded(profile) {
+        wrapped(&missed, &mut text);
     }
     let no_room = profile.dropped.requests;
     if no_room > 0 {
@@ -107,12 +110,15 @@ fn kept_of(profile: &Profile) -> Option<&KeptRequests> {
     profile.kept.as_ref()?.requests.as_ref()
 }
 
-/// Why a run has no requests, as what it was imported from says it.
+/// Why a run has no requests: as what it was imported from says it, or since none that came was recorded.
 fn why_none(profile: &Profile) -> String {
     let mut lacks = profile.imported.iter().flat_map(|imported| &imported.lacks);
     let why = lacks.find_map(|lack| lack.reason.strip_prefix("requests: "));
     let why = why.map(printable_text);
-    why.unwrap_or_else(|| "nobody told when they came and got tokens".to_owned())
+    why.unwrap_or_else(|| match profile.dropped.missed_requests {
+        0 => "nobody told when they came and got tokens".to_owned(),
+        _ => "none of those that came was recorded".to_owned(),
+    })
 }
 
 /// Percentiles of times, a row each.
@@ -258,6 +264,7 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         format!("Times by what they are of: {}.", numbers.join("; ")),
     ];
     words.extend(kept_of(profile).map(|kept| format!("Of them, {}.", kept.line())));
+    words.extend(not_recorded(profile).map(|missed| format!("Beside them, {missed}.")));
     if profile.passes.is_empty() {
         words.push(NO_PASSES.to_owned());
         return words;

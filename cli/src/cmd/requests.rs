@@ -127,6 +127,7 @@ fn as_json(
     serde_json::to_string_pretty(&All {
         times: times(profile),
         kept: kept.map(kept_as_json),
+        missed_requests: profile.dropped.missed_requests,
         requests: Each(each),
         slow_first_tokens: slow(is_first),
         slow_tokens: slow(is_further),
@@ -141,6 +142,8 @@ struct All<R> {
     times: [Times; 4],
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<Value>,
+    #[serde(skip_serializing_if = "is_zero")]
+    missed_requests: u64,
     requests: R,
     slow_first_tokens: Option<Value>,
     slow_tokens: Option<Value>,
@@ -148,6 +151,10 @@ struct All<R> {
     causes_of_tokens: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     client: Option<Value>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 #[derive(Serialize)]

@@ -92,7 +92,6 @@ impl Of<'_> {
             return None;
         }
         profile.process = Some(self.recorded.process);
-        profile.dropped.missed_requests = self.recorded.missed;
         if let (Some(began), Some(profiled)) = (self.anchor, profile.clock.anchors.first_mut()) {
             // It was profiled before it was read.
             *profiled = began;

@@ -46,6 +46,7 @@ pub(crate) fn describe(
     let mut described: Vec<Described> = Vec::new();
     let mut left_out = 0;
     for (number, recorded) in all.iter_mut().enumerate() {
+        let before = described.len();
         let files = recording::name_weights(recorded, began.command, notes);
         let recorded = &*recorded;
         let groups = recording::groups(recorded);
@@ -68,6 +69,9 @@ pub(crate) fn describe(
             let is_first = described.is_empty();
             described.extend(of.described(&began.clock, notes, is_first));
         }
+        let runs = described[before..].iter_mut().map(|of| &mut of.profile).collect();
+        let is_shown = count_missed(recorded.missed, runs) == Some(0) && before == 0;
+        notes.extend(missed_elsewhere(recorded, process).filter(|_| !is_shown));
     }
     if left_out > 0 {
         notes.push(format!(
@@ -80,6 +84,22 @@ pub(crate) fn describe(
         of.profile.named.clone_from(&began.named);
     }
     described
+}
+
+/// Counts the requests of a process that are not recorded in one of its runs, so that they are in a sum over these once: the
+/// first that has requests, or else the first. Returns which one that is; `None` if there is no run.
+fn count_missed(missed: u64, mut runs: Vec<&mut Profile>) -> Option<usize> {
+    let has_some = runs.iter().position(|of| !of.requests.is_empty());
+    let nth = has_some.unwrap_or(0);
+    runs.get_mut(nth)?.dropped.missed_requests = missed;
+    Some(nth)
+}
+
+/// What is told of the requests of a process that are not recorded, where the run that is shown doesn't count them.
+fn missed_elsewhere(recorded: &Recorded, process: Option<u32>) -> Option<String> {
+    let of = process.map_or(String::new(), |process| format!(" in process {process}"));
+    let missed = recorded.missed;
+    (missed > 0).then(|| format!("requests that came{of} and are not recorded: {missed}"))
 }
 
 /// The first run, which names those beside it, and these. `None` if there is none.
@@ -150,4 +170,51 @@ fn write_so_far(
     let write = |dir: &RunDir| save(dir, &profile, &others);
     let folder = brickscope_runs::write_so_far(out, began.created, write)?;
     Ok(Some((folder, passes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use brickscope::{ClockInfo, MockClock, Request};
+
+    use super::*;
+
+    #[test]
+    fn requests_that_are_not_recorded_are_counted_in_one_run_of_their_process() {
+        let none = Profile::empty(ClockInfo::default());
+        let mut some = none.clone();
+        some.requests.push(Request::default());
+        for (mut runs, counted) in [
+            (vec![none.clone(), some.clone(), some.clone()], Some(1)),
+            (vec![some.clone(), none.clone()], Some(0)),
+            (vec![none.clone(), none.clone()], Some(0)),
+            (Vec::new(), None),
+        ] {
+            assert_eq!(count_missed(7, runs.iter_mut().collect()), counted);
+            let missed = runs.iter().map(|of| of.dropped.missed_requests);
+            let expected = (0..runs.len()).map(|nth| if Some(nth) == counted { 7 } else { 0 });
+            assert!(missed.eq(expected), "{counted:?}");
+        }
+    }
+
+    #[test]
+    fn requests_of_a_process_of_which_no_pass_can_be_read_are_told() {
+        let mut recorded = Recorded::default();
+        (recorded.process, recorded.missed) = (9, 5);
+        let clock = MockClock::default().clock();
+        let began = Began { command: &[], created: "", clock, anchor: None, named: None };
+        let told = |recorded: &Recorded| {
+            let mut notes = Vec::new();
+            let mut all = [recorded.clone(), recorded.clone()];
+            let described = describe(&mut all, &began, false, &mut notes);
+            assert_eq!(described.len(), 0);
+            notes
+        };
+        let said = [
+            "requests that came and are not recorded: 5",
+            "requests that came in process 9 and are not recorded: 5",
+        ];
+        assert_eq!(told(&recorded), said);
+        recorded.missed = 0;
+        assert_eq!(told(&recorded), [""; 0]);
+    }
 }

@@ -117,6 +117,34 @@ fn a_request_that_is_not_there_and_a_run_without_any_are_told() {
 }
 
 #[test]
+fn requests_that_are_not_recorded_are_told_in_every_form() {
+    let dir = TempDir::new().expect("a temporary folder");
+    let mut profile = recorded();
+    let printed = |profile: &Profile, form: Option<&str>| {
+        profile.save(&dir.path().join("profile.json")).expect("it is written");
+        text(&run(brickscope(&["requests"]).args(form).arg(dir.path())).stdout).to_owned()
+    };
+    let json = |profile: &Profile| -> serde_json::Value {
+        serde_json::from_str(&printed(profile, Some("--json"))).expect("JSON")
+    };
+    assert!(json(&profile).get("missed_requests").is_none());
+    profile.dropped.missed_requests = 3;
+    assert_eq!(json(&profile)["missed_requests"], 3);
+    for form in [None, Some("--list")] {
+        let said = printed(&profile, form);
+        assert!(said.contains("\nnot recorded: 3 more requests, in no figure here\n"), "{said}");
+    }
+    // All were missed.
+    let mut none = BrickProfiler::enabled().profile();
+    none.dropped.missed_requests = 3;
+    assert_eq!(json(&none)["missed_requests"], 3);
+    for form in [None, Some("--list")] {
+        let said = printed(&none, form);
+        assert!(said.contains("\nnot recorded: 3 requests, in no figure here\n"), "{said}");
+    }
+}
+
+#[test]
 fn why_nobody_knows_what_a_neighbour_cost_is_in_the_json() {
     let dir = TempDir::new().expect("a temporary folder");
     let mut profile = recorded();

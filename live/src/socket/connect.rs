@@ -30,7 +30,7 @@ pub(super) fn to_process<T>(
 }
 
 /// Tries places in turn, until `connect` finds anything but a socket on which nobody listens: if there are only such, the first
-/// one. `None` if there is nothing at any.
+/// one. What is another user's at a place after it is passed over. `None` if there is nothing at any.
 fn to_first<T>(
     places: &[PathBuf],
     uid: Option<u32>,
@@ -42,6 +42,9 @@ fn to_first<T>(
             Err(LiveError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {}
             // Left by a process that had the same number: this one may listen at a later place.
             Err(why @ LiveError::NobodyListens(_)) => left = left.or(Some(why)),
+            // Nobody listens where this user may look. Where it may not says nothing of this process, and those that
+            // started it may have to be asked.
+            Err(why) if left.is_some() && is_of_others(&why) => {}
             Err(LiveError::Io { cause, .. })
                 if cause.kind() == io::ErrorKind::PermissionDenied
                     && uid.is_some_and(|uid| uid != own_uid()) =>
@@ -53,6 +56,15 @@ fn to_first<T>(
         }
     }
     left.map(Err)
+}
+
+/// Whether a place is another user's, or one that this user may not look at.
+fn is_of_others(why: &LiveError) -> bool {
+    match why {
+        LiveError::OtherUser { .. } => true,
+        LiveError::Io { cause, .. } => cause.kind() == io::ErrorKind::PermissionDenied,
+        _ => false,
+    }
 }
 
 /// Connects to the socket at `path`.
@@ -132,5 +144,36 @@ mod tests {
         });
         assert!(matches!(refused, Some(Err(LiveError::Refused(_)))), "{refused:?}");
         assert!(to_first(&[nothing], None, &mut to_socket).is_none());
+    }
+
+    #[test]
+    fn after_a_socket_that_was_left_what_is_of_another_user_says_nothing() {
+        let places = ["left", "denied", "others", "live"].map(PathBuf::from);
+        let [left, denied, others, live] = &places;
+        let connect = |path: &Path| match path {
+            path if path == left => Err(LiveError::NobodyListens(path.to_owned())),
+            path if path == denied => {
+                Err(io_error(path.display().to_string())(io::ErrorKind::PermissionDenied.into()))
+            }
+            path if path == others => {
+                Err(LiveError::OtherUser { path: path.to_owned(), uid: own_uid() + 1 })
+            }
+            path => Ok(path.to_owned()),
+        };
+        for uid in [None, Some(own_uid()), Some(own_uid() + 1)] {
+            // So those above the process are asked.
+            let found = to_first(&places[..3], uid, &mut { connect });
+            assert!(
+                matches!(&found, Some(Err(LiveError::NobodyListens(path))) if path == left),
+                "{uid:?}: {found:?}"
+            );
+            let found = to_first(&places, uid, &mut { connect });
+            assert!(matches!(&found, Some(Ok(path)) if path == live), "{uid:?}: {found:?}");
+        }
+        // Before it they do.
+        let found = to_first(&[others.clone(), left.clone()], None, &mut { connect });
+        assert!(matches!(found, Some(Err(LiveError::OtherUser { .. }))), "{found:?}");
+        let found = to_first(&[denied.clone(), left.clone()], None, &mut { connect });
+        assert!(matches!(found, Some(Err(LiveError::Io { .. }))), "{found:?}");
     }
 }

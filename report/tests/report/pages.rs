@@ -97,6 +97,11 @@ fn a_page_of_a_server_says_how_long_who_asked_waited() {
     assert!(text.contains("its own passes 1"), "{text}");
     // The queue, up to the first token and up to the end, for each; and the passes.
     assert_eq!(html_of(&page, "requests").matches("<rect").count(), 30 * 3 + 120);
+    let mut missed = profile;
+    missed.dropped.missed_requests = 3;
+    let (page, _) = traced(&missed);
+    let said = "Beside them, not recorded: 3 more requests, in no figure here.";
+    assert!(section(&page, "requests").contains(said), "{page}");
     // A run without requests has no such section.
     assert!(!page_of_no_requests().contains("<section id=\"requests\""));
 }

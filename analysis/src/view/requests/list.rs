@@ -5,8 +5,10 @@ use std::fmt::Write;
 use brickscope_profile::Profile;
 use brickscope_profile::text::{grouped, printable};
 
+use super::missed::not_recorded;
 use crate::requests::{Cause, Listed, Requests};
 use crate::text::{cut, cut_middle, padded};
+use crate::view::layout::wrapped;
 use crate::words::time;
 
 /// Columns of a name: of a longer one its beginning and its end are shown.
@@ -15,10 +17,14 @@ const NAME: usize = 18;
 const CAUSE: usize = 17;
 
 /// The requests of a run, a line each: their tokens, how long they waited for the first and at most for a further one, and why
-/// for that. At most 80 columns wide.
+/// for that; at the end how many more came that are not recorded. At most 80 columns wide.
 #[must_use]
 pub fn list_of_requests(profile: &Profile) -> String {
-    of(&Requests::of(profile))
+    let mut text = of(&Requests::of(profile));
+    if let Some(missed) = not_recorded(profile) {
+        wrapped(&missed, &mut text);
+    }
+    text
 }
 
 pub(super) fn of(requests: &Requests<'_>) -> String {

@@ -1,7 +1,7 @@
 //! What is doubtful or was left out.
 
 use brickscope_profile::text::{printable, printable_text};
-use brickscope_profile::{Phase, Profile};
+use brickscope_profile::{Dropped, Phase, Profile};
 
 use super::apart::beside_passes;
 use super::bricks::Main;
@@ -60,6 +60,10 @@ pub(super) fn notes(profile: &Profile, main: &Main) -> Vec<Piece> {
         let tone = if fired.fired > 0 { Tone::Bad } else { Tone::Plain };
         notes.insert(0, Piece { text: fired.line(), tone });
     }
+    // Before all else, since what is cut from the notes is their end: no figure tells that these came.
+    let missed_requests = std::mem::take(&mut dropped.missed_requests);
+    let missed = Dropped { missed_requests, ..Dropped::default() };
+    notes.splice(..0, missed.lines().map(bad));
     let [lost, left_out] = dropped.lost_and_left_out();
     notes.extend(lost.lines().map(bad));
     // That was on purpose.
@@ -181,6 +185,7 @@ fn disturbances(profile: &Profile, phase: Phase) -> Option<Piece> {
 mod tests {
     use brickscope::{BrickId, BrickProfiler, MockClock};
     use brickscope_profile::ClockInfo;
+    use brickscope_profile::keep::{Fired, Kept};
 
     use super::*;
     use crate::view::{self, Size};
@@ -191,6 +196,19 @@ mod tests {
         profile.dropped.nested_passes = 1;
         let said = "1 of 1 pass is missing, 1 began inside of another one: call end_pass";
         assert_eq!(missing_passes(&profile).as_deref(), Some(said));
+    }
+
+    #[test]
+    fn requests_that_are_not_recorded_are_told_whatever_else_there_is_to_tell() {
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.kept = Some(Kept { passes: 9, ..Kept::default() });
+        profile.fired = Some(Fired::none("token>5ms".parse().expect("a condition")));
+        (profile.dropped.missed_requests, profile.dropped.late) = (3, 1);
+        let notes = notes(&profile, &Main::of(&profile));
+        let notes: Vec<&str> = notes.iter().map(|note| &*note.text).collect();
+        assert_eq!(notes.len(), MOST_NOTES, "{notes:?}");
+        assert_eq!(notes[0], "requests that came and are not recorded: 3");
+        assert_eq!(notes[MOST_NOTES - 1], "2 more notes: `--full`");
     }
 
     #[test]
