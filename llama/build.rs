@@ -25,9 +25,7 @@ fn preload() {
         let target = format!("{arch}-unknown-linux-gnu");
         Command::new(variable("RUSTC"))
             .args(["--edition=2024", "--crate-type=cdylib", "--crate-name=brickscope_preload"])
-            // In one unit: what runs at each node is in several files, and is inlined whatever units these would be in.
-            .args(["-Copt-level=3", "-Ccodegen-units=1", "-Cstrip=symbols"])
-            .args(["--target", &target, "-o"])
+            .args(["-Copt-level=3", "-Cstrip=symbols", "--target", &target, "-o"])
             .arg(&library)
             .arg("preload/lib.rs")
             .status()
