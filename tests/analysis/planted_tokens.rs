@@ -2,7 +2,7 @@
 //! `tests/engines/planted --fixtures tests/data/planted-tokens` makes them, each with the tokens that were hit, as the planter
 //! and the clients saw it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,9 @@ use crate::planted::read;
 
 /// Of so many hits in 100 the cause must be named.
 const IN_100: usize = 95;
+
+/// The causes that are planted: each has recordings.
+const PLANTED: [&str; 6] = ["prompts", "cpu", "disk", "between", "queue", "sending"];
 
 /// A token: the id of its request, and which one it is, as `requests --json` has both.
 type Token = (String, String);
@@ -43,13 +46,11 @@ fn named(profile: &Profile) -> BTreeMap<Token, String> {
 #[test]
 fn planted_causes_of_slow_tokens_are_named() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/planted-tokens");
-    let files = fs::read_dir(folder).into_iter().flatten();
+    let files = fs::read_dir(folder).expect("the recordings are there");
     let files = files.map(|file| file.expect("it is there").path());
     let runs: Vec<PathBuf> =
         files.filter(|file| file.extension().is_some_and(|of| of == "gz")).collect();
-    if runs.is_empty() {
-        println!("skipped: no recordings");
-    }
+    let mut causes = BTreeSet::new();
     for run in runs {
         let truth = run.with_extension("").with_extension("truth.json");
         let truth = fs::read_to_string(truth).expect("the truth is beside it");
@@ -58,5 +59,8 @@ fn planted_causes_of_slow_tokens_are_named() {
         let right = hits.iter().filter(|hit| named.get(*hit) == Some(&cause)).count();
         let (run, all) = (run.display(), hits.len());
         assert!(all > 0 && right * 100 >= all * IN_100, "{run}: {cause}: {right} of {all}");
+        causes.insert(cause);
     }
+    let absent: Vec<&str> = PLANTED.into_iter().filter(|cause| !causes.contains(*cause)).collect();
+    assert!(absent.is_empty(), "no recording has {absent:?}");
 }

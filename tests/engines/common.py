@@ -10,6 +10,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import traceback
 
 HERE = pathlib.Path(__file__).resolve().parent
 loader = importlib.machinery.SourceFileLoader("figures", str(HERE / "figures"))
@@ -90,6 +91,9 @@ def guarded(main):
         return main()
     except (Wrong, OSError, subprocess.CalledProcessError) as why:
         print(f"{pathlib.Path(sys.argv[0]).name}: {why}", file=sys.stderr)
+        return 2
+    except Exception:  # An exit code of 1 says that what is tested is wrong.
+        traceback.print_exc()
         return 2
 
 

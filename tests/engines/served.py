@@ -45,7 +45,8 @@ class Server:
 
     def __init__(self, tools, model, slots, folder, under=()):
         self.port, self.folder, self.under = free_port(), pathlib.Path(folder), list(under)
-        self.child = None
+        # How it ended, as a shell says it.
+        self.child, self.status = None, None
         # Without repacked weights: with them, this version crashes on processors that have AMX, alone, too. With one cache
         # for all slots, else a pass of a prompt and of tokens is two graphs. Without a log: nobody reads it meanwhile.
         self.line = ["taskset", "-c", CPUS[0], tools / "llama-server", "-m", model, "-t", 1, "-np", slots, "-c", 512 * slots]
@@ -90,16 +91,22 @@ class Server:
         """Ends it as its user does, and says what was said."""
         self.child.terminate()
         try:
-            self.child.wait(timeout=300)
+            code = self.child.wait(timeout=300)
         except subprocess.TimeoutExpired:
             raise Wrong(f"the server didn't end in 300 s:\n{self.said()}") from None
+        # `brickscope run` can't end by its program's signal, and says it as a shell does.
+        self.status = code if code >= 0 else 128 - code
         return self.said()
 
     def __exit__(self, *_):
-        if self.child is not None and self.child.poll() is None:
-            for process in [*below(self.child.pid), self.child.pid]:
+        if self.child is not None:
+            # Those that left its group.
+            for process in below(self.child.pid) if self.child.poll() is None else []:
                 with contextlib.suppress(OSError):
                     os.kill(process, signal.SIGKILL)
+            # Where `brickscope run` itself died, the server is nobody's child that is known here.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.child.pid, signal.SIGKILL)
             self.child.wait()
         self.errors.close()
 
@@ -130,6 +137,9 @@ class Answer:
                 if not line.startswith(b"data: {"):
                     continue
                 at, event = now(), json.loads(line[6:])
+                # An answer that has begun has its status, whatever comes.
+                if "error" in event:
+                    raise ValueError(f"an error in the answer: {event['error']}")
                 self.name = event.get("id", self.name)
                 self.timings = event.get("timings", self.timings)
                 # As docs/requests.md says: a token is a piece with text.
@@ -138,8 +148,15 @@ class Answer:
                     self.texts.append(event["choices"][0]["text"])
                 if most_ns is not None and at > most_ns:
                     break
+            else:
+                self.check_length(asking)
             connection.close()
             self.ended = now()
         except (OSError, ValueError, http.client.HTTPException) as why:
             self.error = repr(why)
         return self
+
+    def check_length(self, asking):
+        """An answer that wasn't cut has as many tokens as were asked for, where the server says how many."""
+        if self.timings and self.timings["predicted_n"] != asking["max_tokens"]:
+            raise ValueError(f"{self.timings['predicted_n']} tokens of {asking['max_tokens']} came")
