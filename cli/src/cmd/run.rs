@@ -187,7 +187,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     if args.recover {
         return to.recover();
     }
-    let clock = Clock::counter().map_err(|Absent { reason }| {
+    // What another process records is recorded here after it ran: the clock is one for that, and not of what is timed here.
+    let since = |now: Clock| Clock::counter_since(now.count().unwrap_or(0));
+    let clock = Clock::counter().and_then(since).map_err(|Absent { reason }| {
         anyhow::anyhow!(
             "can't time another program's nodes: its clock is the processor's counter, and {reason}"
         )

@@ -109,8 +109,8 @@ impl Waiting {
 }
 
 impl Days {
-    /// Of a file that the library writes, or has begun to. `clock` is the processor's counter, and was made before the program
-    /// began.
+    /// Of a file that the library writes, or has begun to. `clock` is the processor's counter since a moment before the program
+    /// began ([`Clock::counter_since`]).
     ///
     /// # Errors
     ///

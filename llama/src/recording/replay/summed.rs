@@ -46,12 +46,10 @@ struct Waiting {
 pub(crate) type Judged = Vec<(u64, Option<(Phase, u64)>)>;
 
 impl Summed {
-    /// A profiler that only sums.
+    /// A profiler that only sums. As for [`replay`](super::replay), the clock counts since the recording began.
     pub(crate) fn profiler(clock: brickscope::Clock) -> BrickProfiler {
         let profiler = BrickProfiler::with_clock(clock).with_log_capacity(0);
         profiler.sum_layers(true);
-        // Passes are read after they ran, so the first of them begin before it is made. Nobody could call it otherwise.
-        profiler.warn_of_misuse(false);
         profiler.enable();
         profiler
     }
