@@ -374,8 +374,9 @@ impl To<'_> {
                 Ok(load) => profile.other_load = Some(*load),
                 Err(why) => profile.other_load_absent = Some(why.clone()),
             }
-            tell_how_it_ended(profile, ended.status);
         }
+        let runs = described.iter_mut().map(|of| &mut of.profile).collect();
+        tell_how_it_ended(runs, ended.status);
         let Some((Described { mut profile, turns, .. }, others)) = with_others(described) else {
             records.set_aside();
             tell!(
