@@ -67,8 +67,8 @@ pub fn requests(profile: &Profile) -> String {
     }
     if profile.run.as_ref().is_some_and(Run::goes_on) {
         wrapped(
-            "written while the program ran: a pass that had not ended isn't in this run yet, so time after \
-             the last one is unattributed",
+            "written while the program ran: a pass that had not ended isn't in this run yet, so \
+             time after the last one is unattributed",
             &mut text,
         );
     }
