@@ -160,12 +160,12 @@ impl Misuse {
             ],
             Self::EarlyPasses(_) => [
                 "pass",
-                "recorded that begins before the profiler was made",
+                "recorded with a begin before the profiler was made",
                 "give record_pass readings of profiler.clock().now()",
             ],
             Self::MovedTimers(_) => [
                 "timer",
-                "stopped on another thread than started, so that no pass has its time",
+                "stopped on another thread than started, so that no pass has that time",
                 "call stop_brick on the thread of start_brick; a pass that changes threads is \
                  for record_pass",
             ],
@@ -296,6 +296,12 @@ mod tests {
         let said = [1, 2].map(|count| Misuse::NestedPasses(count).to_string());
         assert!(said[0].starts_with("1 pass begun inside"), "{said:?}");
         assert!(said[1].starts_with("2 passes begun inside"), "{said:?}");
+        // What follows the count is the same after one and after many.
+        let said = [Misuse::EarlyPasses(438), Misuse::MovedTimers(2)].map(|of| of.to_string());
+        let expected = "438 passes recorded with a begin before the profiler was made: give";
+        assert!(said[0].starts_with(expected), "{said:?}");
+        let expected = "2 timers stopped on another thread than started, so that no pass has that";
+        assert!(said[1].starts_with(expected), "{said:?}");
         let place = MisusePlace {
             brick: Some("QkvProjection".to_owned()),
             is_by_other_passes: true,

@@ -122,6 +122,15 @@ impl Repeated {
 }
 
 impl Run {
+    /// How a run is [cut short](Self::cut_short) that was written while its program went on.
+    pub const WHILE_IT_RAN: &str = "written while the program ran";
+
+    /// Whether it was written while its program went on: a pass that had not ended isn't in it yet.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        self.cut_short.as_deref() == Some(Self::WHILE_IT_RAN)
+    }
+
     /// The test of a phase that the profile has a repetition of, or else the first one; `None` if no benchmark was run.
     #[must_use]
     pub fn repeated(&self, phase: Phase) -> Option<&Repeated> {

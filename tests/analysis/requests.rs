@@ -4,7 +4,7 @@ use brickscope_analysis::requests::{Cause, Causes, Piece, Requests, Slow, Until}
 use brickscope_analysis::view::{self, Size};
 use brickscope_profile::{
     ClockInfo, Disturbance, Ending, Part, PartKind, Pass, PassPart, Phase, Preparation, Profile,
-    Request,
+    Request, Run,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -198,6 +198,35 @@ fn time_without_a_pass_is_unattributed_where_passes_are_missing() {
     assert_eq!(between(&profile), (0, 200_000_000));
     let text = view::requests(&profile);
     assert!(text.contains("missing: 1 pass, so time without one is unattributed"), "{text}");
+}
+
+/// What ran after the last pass that is known may be one that had not ended: nobody knows that none did.
+#[test]
+fn time_after_the_last_pass_of_a_program_that_goes_on_is_unattributed() {
+    let mut profile = planted();
+    let cut_short = Some(Run::WHILE_IT_RAN.to_owned());
+    profile.run = Some(Run { cut_short, ..Run::default() });
+    // The last token took another second, by a pass that is not in this run yet.
+    let last = profile.requests[0].tokens_ns.last_mut().expect("it has tokens");
+    *last += 1_000_000_000;
+    profile.requests[0].ended_ns = None;
+    profile.requests[0].ending = None;
+    let requests = Requests::of(&profile);
+    let last = requests.intervals(0).last().expect("it has tokens");
+    assert_eq!((last.of(Piece::Between), last.of(Piece::Unattributed)), (0, 1_001_000_000));
+    let all: u64 = requests.all_intervals().map(|interval| interval.of(Piece::Between)).sum();
+    assert_eq!(all, 199_000_000);
+    let text = view::requests(&profile);
+    let said = "a pass that had not ended isn't in this run yet, so time after the last one is";
+    assert!(unwrapped(&text).contains(said), "{text}");
+    // Nor has it a cause.
+    let is_token = |until: Until| matches!(until, Until::Token(_));
+    let causes = Causes::of(&requests, is_token).expect("three are slow");
+    assert!(causes.slow.iter().all(|caused| caused.cause != Cause::Between), "{causes:?}");
+    profile.run = None;
+    let requests = Requests::of(&profile);
+    let last = requests.intervals(0).last().expect("it has tokens");
+    assert_eq!(last.of(Piece::Between), 1_001_000_000);
 }
 
 /// What is planted beside one of many equal tokens.

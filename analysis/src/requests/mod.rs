@@ -26,7 +26,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use brickscope_profile::keep::KeptRequests;
-use brickscope_profile::{Part, PartKind, Pass, Profile, Request};
+use brickscope_profile::{Part, PartKind, Pass, Profile, Request, Run};
 use serde::{Deserialize, Serialize};
 
 pub use self::cause::{Cause, Caused, Causes, SLOW};
@@ -67,7 +67,8 @@ pub enum Piece {
     /// No pass ran: the host scheduled, sampled, wrote text or sent it.
     Between,
     /// A pass ran of which nobody said whom it was for, or one for somebody who isn't known, and no pass for this one is; or no
-    /// pass is known, and passes are missing: they had no room, or never ended.
+    /// pass is known, and passes are missing: they had no room, or never ended, or are not in this run
+    /// [yet](brickscope_profile::Run::goes_on).
     Unattributed,
 }
 
@@ -221,6 +222,8 @@ pub struct Requests<'p> {
     parts: Vec<(u32, PartKind, u64)>,
     /// What time is in which no pass ran.
     idle: Piece,
+    /// Up to when passes are known: one that goes on while the run is written isn't in it yet.
+    known_ns: u64,
     /// Of each request, whether a pass is known that was for it.
     has_passes: Vec<bool>,
     /// Of each request, the passes that computed its tokens.
@@ -304,7 +307,9 @@ impl<'p> Requests<'p> {
             *latest = pass.end_ns.max(*latest);
             Some(*latest)
         });
-        let ended_by = ended_by.collect();
+        let ended_by: Vec<u64> = ended_by.collect();
+        let goes_on = profile.run.as_ref().is_some_and(Run::goes_on);
+        let known_ns = if goes_on { ended_by.last().copied().unwrap_or(0) } else { u64::MAX };
         // Where passes are missing, nobody knows in which gap; and a run of a client has none.
         let is_missing = missing_passes(profile) > 0 || profile.passes.is_empty();
         let idle = if is_missing { Piece::Unattributed } else { Piece::Between };
@@ -330,7 +335,7 @@ impl<'p> Requests<'p> {
         }
         let again = again::computed_again(&passes, &by_pass, profile.requests.len());
         let kept = profile.kept.as_ref().and_then(|kept| kept.requests.as_ref());
-        Self { profile, passes, ended_by, parts, idle, has_passes, outputs, kept, again }
+        Self { profile, passes, ended_by, parts, idle, known_ns, has_passes, outputs, kept, again }
     }
 
     /// The requests, as they were told.
@@ -400,7 +405,9 @@ impl<'p> Requests<'p> {
 
     /// Adds a time in which no pass ran that is known.
     fn add_idle(&self, pieces: &mut [u64; Piece::ALL.len()], from_ns: u64, to_ns: u64) {
-        let ns = to_ns - from_ns;
+        let known_to_ns = to_ns.min(self.known_ns).max(from_ns);
+        pieces[Piece::Unattributed as usize] += to_ns - known_to_ns;
+        let (ns, to_ns) = (known_to_ns - from_ns, known_to_ns);
         // Where only some passes were kept, none is missing beside the requests that were.
         let covered = self.kept.map_or(0, |kept| kept.covered_ns(from_ns, to_ns)).min(ns);
         pieces[Piece::Between as usize] += covered;

@@ -7,9 +7,9 @@ mod one;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use brickscope_profile::Profile;
 use brickscope_profile::keep::KeptRequests;
 use brickscope_profile::text::{count, grouped, printable, printable_text};
+use brickscope_profile::{Profile, Run};
 
 pub use self::list::list_of_requests;
 use self::missed::not_recorded;
@@ -64,6 +64,13 @@ pub fn requests(profile: &Profile) -> String {
     if missing > 0 {
         let missing = count(missing, "pass");
         wrapped(&format!("missing: {missing}, so time without one is unattributed"), &mut text);
+    }
+    if profile.run.as_ref().is_some_and(Run::goes_on) {
+        wrapped(
+            "written while the program ran: a pass that had not ended isn't in this run yet, so \
+             time after the last one is unattributed",
+            &mut text,
+        );
     }
     let untied = requests.untied();
     if untied > 0 {
@@ -340,7 +347,7 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use brickscope_profile::{ClockInfo, Request, Run};
+    use brickscope_profile::{ClockInfo, Request};
 
     use super::*;
 

@@ -187,7 +187,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     if args.recover {
         return to.recover();
     }
-    let clock = Clock::counter().map_err(|Absent { reason }| {
+    // What another process records is recorded here after it ran: the clock is one for that, and not of what is timed here.
+    let since = |now: Clock| Clock::counter_since(now.count().unwrap_or(0));
+    let clock = Clock::counter().and_then(since).map_err(|Absent { reason }| {
         anyhow::anyhow!(
             "can't time another program's nodes: its clock is the processor's counter, and {reason}"
         )
@@ -372,8 +374,9 @@ impl To<'_> {
                 Ok(load) => profile.other_load = Some(*load),
                 Err(why) => profile.other_load_absent = Some(why.clone()),
             }
-            tell_how_it_ended(profile, ended.status);
         }
+        let runs = described.iter_mut().map(|of| &mut of.profile).collect();
+        tell_how_it_ended(runs, ended.status);
         let Some((Described { mut profile, turns, .. }, others)) = with_others(described) else {
             records.set_aside();
             tell!(

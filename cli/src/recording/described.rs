@@ -104,7 +104,7 @@ impl Of<'_> {
             preparations: Vec::new(),
         };
         profile.run = Some(Run {
-            cut_short: (!self.is_over).then(|| "written while the program ran".to_owned()),
+            cut_short: (!self.is_over).then(|| Run::WHILE_IT_RAN.to_owned()),
             command: text::kept(self.line),
             backend: backend_of(&profile, is_llama),
             threads,

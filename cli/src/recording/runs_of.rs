@@ -21,7 +21,7 @@ pub(crate) struct Began<'r> {
     pub(crate) command: &'r [OsString],
     /// When it was, as RFC 3339 has it.
     pub(crate) created: &'r str,
-    /// It was made when the recording began, or tells the time since.
+    /// It tells the time since the recording began, or since a moment before that: [`Clock::counter_since`].
     pub(crate) clock: Clock,
     /// When the recording began, on the machine's clocks, too.
     pub(crate) anchor: Option<Anchor>,

@@ -136,7 +136,8 @@ fn add_between(between: &mut Between, more: &Between) {
     }
 }
 
-fn merge_sums(sums: &mut Profile, other: &Profile) {
+/// Adds sums of other passes. What these are of both together, sums don't tell in all: that is cleared.
+pub(crate) fn merge_sums(sums: &mut Profile, other: &Profile) {
     for more in &other.phases {
         let Some(of) = sums.phases.iter_mut().find(|of| of.phase == more.phase) else {
             sums.phases.push(*more);

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use brickscope::{Phase, Profile};
 use tempfile::TempDir;
 
-use super::{command, run, total};
+use super::{command, command_of, run, total};
 
 #[test]
 fn a_program_that_dies_leaves_what_it_recorded() {
@@ -27,6 +27,18 @@ fn the_exit_code_is_the_programs() {
     let ran = run("good/loads", &["fail"], &[]);
     assert_eq!(ran.output.status.code(), Some(3), "{}", ran.stderr());
     assert_eq!(ran.profile().passes.len(), 22);
+}
+
+/// Passes are recorded after they ran, which a debug build takes for a mistake of who embeds a profiler.
+#[test]
+fn a_recording_does_not_misuse_its_own_profiler() {
+    let kept = ["--keep", "tail", "--keep-mib", "1"];
+    for options in [&[][..], &kept[..]] {
+        let (mut command, _run, _dir) = command_of(options, "good/loads", &[], &[]);
+        let output = command.output().expect("it starts");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !told.contains("not where they belong"), "{told}");
+    }
 }
 
 #[test]

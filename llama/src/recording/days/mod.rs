@@ -65,6 +65,8 @@ pub struct Days {
     /// Where the descriptions of graphs are, by their numbers.
     described: HashMap<u32, Range<u64>>,
     profilers: BTreeMap<Id, Arc<BrickProfiler>>,
+    /// Of a copy: those that its original goes on with, which have the sums up to then.
+    of_original: BTreeMap<Id, Arc<BrickProfiler>>,
     summed: BTreeMap<Id, Summed>,
     before: Before,
     intervals: Intervals,
@@ -109,8 +111,8 @@ impl Waiting {
 }
 
 impl Days {
-    /// Of a file that the library writes, or has begun to. `clock` is the processor's counter, and was made before the program
-    /// began.
+    /// Of a file that the library writes, or has begun to. `clock` is the processor's counter since a moment before the program
+    /// began ([`Clock::counter_since`]).
     ///
     /// # Errors
     ///
@@ -126,6 +128,7 @@ impl Days {
             room: Room::default(),
             described: HashMap::new(),
             profilers: BTreeMap::new(),
+            of_original: BTreeMap::new(),
             summed: BTreeMap::new(),
             before: Before::default(),
             intervals: Intervals::default(),
@@ -256,8 +259,17 @@ impl Days {
         Ok(read)
     }
 
-    /// Takes the passes that have ended out of the events, and sums them.
+    /// Takes the passes that have ended out of the events, and settles the requests that they end.
     fn settle(&mut self, is_last: bool) {
+        self.take_ended(is_last);
+        let clock = self.clock.clone();
+        let at = |count: u64| clock.time_of_count(count).unwrap_or(count);
+        let is_whole = self.is_whole();
+        self.served.settle(&mut self.recorded.asked, (is_whole, is_last), &at);
+    }
+
+    /// Takes the passes that have ended out of the events, and sums them.
+    fn take_ended(&mut self, is_last: bool) {
         let events = std::mem::take(&mut self.recorded.events);
         let (items, open) = split(events, is_last);
         self.recorded.events = open;
@@ -277,8 +289,6 @@ impl Days {
         if self.recorded.graphs.len() > MOST_SHAPES {
             self.recorded.graphs.retain(|number, _| needed.contains(number));
         }
-        let is_whole = self.is_whole();
-        self.served.settle(&mut self.recorded.asked, (is_whole, is_last), &at);
     }
 
     /// Reads descriptions of graphs again that aren't in memory.
@@ -426,18 +436,40 @@ impl Days {
         Ok(self.end(false))
     }
 
-    /// What it would be if the program had ended after the last pass of which it is known what came after it. The recording
-    /// goes on; until what is returned is dropped, there is twice as much in memory.
+    /// What it would be if the program had ended now: without a pass that has not ended, and with all that wait to be judged.
+    /// The recording goes on; until what is returned is dropped, there is twice as much in memory.
     #[must_use]
     pub fn so_far(&self) -> Recorded {
         let mut now = self.clone();
-        // Of passes that go on, or may yet be found not to count: what is judged is recorded, by profilers that both have.
+        now.sum_apart();
+        now.take_ended(true);
+        now.judge_all();
+        // Of a pass that goes on.
         now.recorded.events.clear();
-        now.not_judged.clear();
         let at = |count: u64| self.clock.time_of_count(count).unwrap_or(count);
         let is_whole = now.is_whole();
         now.served.end_so_far(&mut now.recorded.asked, is_whole, &at);
         now.end(true)
+    }
+
+    /// Of a copy: sums what is judged from now on by profilers of its own, since its original will judge it, too. What waits is
+    /// labelled anew: names are each profiler's own.
+    fn sum_apart(&mut self) {
+        let own = |id: &Id| (*id, Arc::new(Summed::profiler(self.clock.clone())));
+        let own = self.profilers.keys().map(own).collect();
+        self.of_original = std::mem::replace(&mut self.profilers, own);
+        let graphs = self.not_judged.values().flat_map(|of| of.item.graphs());
+        let needed: BTreeSet<u32> = graphs.collect();
+        self.describe(&needed);
+        for (serial, Waiting { item, .. }) in &self.not_judged {
+            let Some(found) = Passes::over(item.events.iter(), false).next() else { continue };
+            let id = id_of(&self.recorded, &found);
+            let (Some(profiler), Some(summed)) = (self.profilers.get(&id), self.summed.get_mut(&id))
+            else {
+                continue;
+            };
+            summed.label_anew(*serial, &mut Graphs::new(profiler, &self.recorded), &found);
+        }
     }
 
     fn end(mut self, goes_on: bool) -> Recorded {
@@ -480,11 +512,15 @@ impl Days {
         for chosen in chosen {
             let id = usize::try_from(chosen.of).ok().and_then(|nth| self.ids.get(nth)).copied();
             let Some(id) = id else { continue };
-            let (Some(profiler), Some(summed)) = (self.profilers.get(&id), self.summed.remove(&id))
+            let profilers = [self.of_original.get(&id), self.profilers.get(&id)];
+            let profilers: Vec<&BrickProfiler> =
+                profilers.into_iter().flatten().map(|of| &**of).collect();
+            let (Some((first, more)), Some(summed)) =
+                (profilers.split_first(), self.summed.remove(&id))
             else {
                 continue;
             };
-            part.of.insert(id, summed.finish(profiler, chosen));
+            part.of.insert(id, summed.finish(first, more, chosen));
         }
         part
     }

@@ -43,23 +43,43 @@ fn times(nth: u64) -> [u64; 2] {
     [10_000 + nth * 50_000, 5_000 + nth * 7 % 97 * 10 + slow]
 }
 
+/// The records of a pass with so many tokens.
+fn pass_of(nth: u64, tokens: u32) -> Vec<u8> {
+    let [begin, wall] = times(nth);
+    let end = begin + wall;
+    let head = Head { number: 7, threads: 2, of_thread: 0 }.word();
+    let graph = [head, begin + 100, end - 50, begin + 100, begin + 3_000];
+    let of = OfPass { graphs: 1, is_decode: true, ..OfPass::default() }.word();
+    let place = u32::try_from(nth).expect("it is small") + 1;
+    let pass = [begin, end, tokens.into(), nth, 0, of, word([place, place + tokens])];
+    [words(Record::Graph, &graph), words(Record::Pass, &pass)].concat()
+}
+
 /// The records of each pass: one token after the other.
 fn passes() -> Vec<Vec<u8>> {
+    (0..PASSES).map(|nth| pass_of(nth, 1)).collect()
+}
+
+/// The same, but each fiftieth is a prompt of a new length, whose graph is described in it.
+fn passes_with_prompts() -> Vec<Vec<u8>> {
     let of_pass = |nth: u64| {
-        let [begin, wall] = times(nth);
-        let end = begin + wall;
-        let head = Head { number: 7, threads: 2, of_thread: 0 }.word();
-        let graph = [head, begin + 100, end - 50, begin + 100, begin + 3_000];
-        let of = OfPass { graphs: 1, is_decode: true, ..OfPass::default() }.word();
-        let place = u32::try_from(nth).expect("it is small");
-        let pass = [begin, end, 1, nth, 0, of, word([place + 1, place + 2])];
-        [words(Record::Graph, &graph), words(Record::Pass, &pass)].concat()
+        if nth % 50 != 30 {
+            return pass_of(nth, 1);
+        }
+        let [begin, _] = times(nth);
+        let described = words(Record::Described, &[begin + 10, begin + 60, 0]);
+        let tokens = u32::try_from(nth).expect("it is small") + 40;
+        [described, pass_of(nth, tokens)].concat()
     };
     (0..PASSES).map(of_pass).collect()
 }
 
 /// The file as it is after each of some pieces, and all of it.
 fn file() -> (Vec<u64>, Vec<u8>) {
+    file_of(passes())
+}
+
+fn file_of(passes: Vec<Vec<u8>>) -> (Vec<u64>, Vec<u8>) {
     let mut bytes = vec![0; HEADER];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..16].copy_from_slice(&VERSION.to_le_bytes());
@@ -68,7 +88,7 @@ fn file() -> (Vec<u64>, Vec<u8>) {
         bytes.extend(records);
     }
     let mut used = Vec::new();
-    for pass in passes() {
+    for pass in passes {
         bytes.extend(pass);
         used.push(bytes.len() as u64);
     }
@@ -215,8 +235,8 @@ fn what_is_kept_so_far_is_a_recording_and_it_goes_on() {
         let profile = replayed(&so_far);
         let listed = so_far.events.iter().filter(|event| matches!(event, Event::Pass(_))).count();
         let passes = profile.kept.as_ref().map_or(listed as u64, |kept| kept.passes);
-        // Three passes aren't read yet, and of the last one it isn't known what came after it.
-        assert_eq!(passes, PASSES - 4);
+        // Three passes aren't read yet. Of the last one it isn't known what comes after it: it has ended.
+        assert_eq!(passes, PASSES - 3);
         assert_eq!(profile.kept.is_none(), limits == Limits::default());
         assert_eq!(profile.fired.map(|fired| fired.fired), Some(4));
         assert_eq!(days.so_far().events, so_far.events, "it changes nothing");
@@ -224,6 +244,36 @@ fn what_is_kept_so_far_is_a_recording_and_it_goes_on() {
         let [ended, alone] = [days, alone].map(|days| days.finish().expect("it can be read"));
         assert_eq!(ended.events, alone.events);
         assert_eq!(replayed(&ended).fired.map(|fired| fired.fired), Some(5));
+    }
+}
+
+/// Whether a prompt counts whose length is new is known when another one of that length comes, or none any more. It took its
+/// time all the same, and further tokens waited for it.
+#[test]
+fn prompts_of_new_lengths_are_in_what_is_kept_so_far() {
+    let (_, bytes) = file_of(passes_with_prompts());
+    for limits in [Limits::default(), Limits { slowest: 20_000, sampled: 10_000 }] {
+        let on_disk = NamedTempFile::new().expect("a file");
+        on_disk.as_file().write_all_at(&bytes, 0).expect("it can be written");
+        let clock = MockClock::default().clock();
+        let mut days = Days::follow(on_disk.path(), clock, limits).expect("it is there");
+        while days.advance().expect("it can be read").is_some() {}
+        let so_far = replayed(&days.so_far());
+        let prompts = so_far.phase(Phase::Prefill).expect("it read prompts").passes;
+        let decodes = so_far.phase(Phase::Decode).expect("it decoded").passes;
+        assert_eq!((prompts, decodes), (PASSES / 50, PASSES - PASSES / 50));
+        // As often as it is asked for, and in the end.
+        let ended = |days: Days| replayed(&days.finish().expect("it can be read"));
+        for more in [replayed(&days.so_far()), ended(days)] {
+            assert_eq!((&more.passes, &more.kept), (&so_far.passes, &so_far.kept));
+            for phase in [Phase::Prefill, Phase::Decode] {
+                assert_eq!(more.phase(phase), so_far.phase(phase));
+            }
+            let times = |profile: &Profile| -> u64 {
+                profile.totals.iter().map(|total| total.stats.total_ns).sum()
+            };
+            assert_eq!((more.totals.len(), times(&more)), (so_far.totals.len(), times(&so_far)));
+        }
     }
 }
 

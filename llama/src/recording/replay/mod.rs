@@ -58,8 +58,8 @@ pub struct Replayed {
     pub is_llama: bool,
 }
 
-/// Labels what was recorded of a group. The clock of `profiler` is the processor's counter, and was made before the recording
-/// began.
+/// Labels what was recorded of a group. The clock of `profiler` is the processor's counter since the recording began
+/// ([`counter_since`](brickscope::Clock::counter_since)): by any other, passes that ran before the profiler was made are misuse.
 #[must_use]
 pub fn replay(recorded: &Recorded, group: &Group, profiler: BrickProfiler) -> Replayed {
     let of_group = || Passes::of(recorded).filter(|found| group.has(recorded, found));

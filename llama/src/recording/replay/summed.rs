@@ -1,16 +1,17 @@
 //! Passes that are summed one by one, while they are recorded.
 
 use std::collections::{BTreeMap, HashMap};
+use std::mem::take;
 
 use brickscope::keep::{Chosen, Times};
-use brickscope::{BrickProfiler, Phase, TimedPass, TimedSpan};
+use brickscope::{BrickProfiler, Phase, Profile, TimedPass, TimedSpan};
 
 use super::between::{Gap, Sums};
 use super::counts::Counts;
 use super::graphs::Graphs;
 use super::judge::{Is, Judge, Seen};
 use super::time_of;
-use crate::recording::part::AllPasses;
+use crate::recording::part::{AllPasses, merge_sums};
 use crate::recording::passes::{Found, Waits};
 
 /// The most bytes of passes of which it isn't decided whether they count.
@@ -46,12 +47,10 @@ struct Waiting {
 pub(crate) type Judged = Vec<(u64, Option<(Phase, u64)>)>;
 
 impl Summed {
-    /// A profiler that only sums.
+    /// A profiler that only sums. As for [`replay`](super::replay), the clock counts since the recording began.
     pub(crate) fn profiler(clock: brickscope::Clock) -> BrickProfiler {
         let profiler = BrickProfiler::with_clock(clock).with_log_capacity(0);
         profiler.sum_layers(true);
-        // Passes are read after they ran, so the first of them begin before it is made. Nobody could call it otherwise.
-        profiler.warn_of_misuse(false);
         profiler.enable();
         profiler
     }
@@ -99,6 +98,19 @@ impl Summed {
         all
     }
 
+    /// Labels a pass that waits with the names of another profiler, by which it will be recorded. One that can't be counts as
+    /// little as if it had been none.
+    pub(crate) fn label_anew(&mut self, serial: u64, labels: &mut Graphs<'_>, found: &Found<'_>) {
+        // It was counted when it came.
+        let Some((_, spans)) = labels.pass(found, &mut Counts::default()) else {
+            self.waiting.remove(&serial);
+            return;
+        };
+        if let Some(waiting) = self.waiting.get_mut(&serial) {
+            waiting.spans = spans;
+        }
+    }
+
     /// No pass follows: those that waited for one are judged.
     pub(crate) fn end(&mut self, profiler: &BrickProfiler) -> Judged {
         let mut judged = Vec::new();
@@ -137,15 +149,22 @@ impl Summed {
         Some((pass.phase, pass.tokens))
     }
 
-    /// All of it, with the sums of its profiler, and which passes were kept.
-    pub(crate) fn finish(self, profiler: &BrickProfiler, chosen: Chosen) -> AllPasses {
-        let mut sums = profiler.profile();
-        let with_layers = profiler.snapshot();
-        sums.layers = with_layers.layers;
-        sums.brick_kernels = with_layers.brick_kernels;
-        sums.latency = with_layers.latency;
+    /// All of it, with the sums of its profiler, and of others that summed the last passes apart, and which passes were kept.
+    pub(crate) fn finish(
+        self,
+        profiler: &BrickProfiler,
+        apart: &[&BrickProfiler],
+        chosen: Chosen,
+    ) -> AllPasses {
+        let mut sums = sums_of(profiler);
+        for more in apart {
+            // What sums don't tell of both is that of the passes before.
+            let (latency, shares) = (take(&mut sums.latency), take(&mut sums.shares));
+            merge_sums(&mut sums, &sums_of(more));
+            (sums.latency, sums.shares) = (latency, shares);
+            sums.phases.sort_by_key(|of| of.phase);
+        }
         sums.cpu_waits = self.waits.all();
-        sums.passes.clear();
         sums.dropped.warm_up_passes = self.counts.warm_up.saturating_add(self.counts.own_warm_up);
         let mut notes = self.counts.notes();
         if self.described > 0 {
@@ -175,4 +194,15 @@ impl Summed {
             notes,
         }
     }
+}
+
+/// The sums of a profiler, without the passes.
+fn sums_of(profiler: &BrickProfiler) -> Profile {
+    let mut sums = profiler.profile();
+    let with_layers = profiler.snapshot();
+    sums.layers = with_layers.layers;
+    sums.brick_kernels = with_layers.brick_kernels;
+    sums.latency = with_layers.latency;
+    sums.passes.clear();
+    sums
 }
