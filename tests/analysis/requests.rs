@@ -186,6 +186,15 @@ fn the_neighbour_of_slow_tokens_is_named_with_what_they_have_more() {
 }
 
 #[test]
+fn whose_prompts_and_tokens_are_meant_is_in_each_name() {
+    let names = Piece::ALL.map(Piece::name).into_iter();
+    let of_others: Vec<_> =
+        names.filter(|name| name.contains("prompts") || name.contains("tokens")).collect();
+    assert_eq!(of_others.len(), 6);
+    assert!(of_others.iter().all(|name| name.ends_with(" of others")), "{of_others:?}");
+}
+
+#[test]
 fn time_without_a_pass_is_unattributed_where_passes_are_missing() {
     let mut profile = planted();
     let between = |profile: &Profile| {

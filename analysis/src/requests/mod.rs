@@ -96,10 +96,10 @@ impl Piece {
             Self::OwnAlone => "own pass, alone",
             Self::OwnBesidePrompts => "own pass, beside prompts of others",
             Self::OwnBesideDecode => "own pass, beside tokens of others",
-            Self::OwnBesideBoth => "own pass, beside prompts and tokens",
+            Self::OwnBesideBoth => "own pass, beside prompts and tokens of others",
             Self::OtherPrompts => "other pass: prompts of others",
             Self::OtherDecode => "other pass: tokens of others",
-            Self::OtherBoth => "other pass: prompts and tokens",
+            Self::OtherBoth => "other pass: prompts and tokens of others",
             Self::Between => "between passes",
             Self::Unattributed => "(unattributed)",
         }

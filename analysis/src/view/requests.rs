@@ -28,6 +28,8 @@ const NO_PASSES: &str = "No passes are in this run, so it doesn't say what token
 const MOST_NAMES: usize = 3;
 /// Columns of a request's name.
 const NAME: usize = 36;
+/// Columns of what lies in a piece of an interval: the longest of its names.
+const PIECE: usize = 45;
 /// More requests are listed where that is asked for.
 const FEW: usize = 12;
 
@@ -303,14 +305,14 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
     let line = |name: &str, slow_ns: f64, others_ns: f64, text: &mut String| {
         let _ = writeln!(
             text,
-            "{}  {:>10}  {:>10}  {:>11}",
-            padded(name, NAME),
+            "{}  {:>9}  {:>9}  {:>10}",
+            padded(name, PIECE),
             time(slow_ns),
             time(others_ns),
             signed(slow_ns - others_ns),
         );
     };
-    let _ = writeln!(text, "{:NAME$}  {:>10}  {:>10}  {:>11}", "", "slow", "others", "more");
+    let _ = writeln!(text, "{:PIECE$}  {:>9}  {:>9}  {:>10}", "", "slow", "others", "more");
     for (piece, slow_ns, others_ns) in &slow.pieces {
         line(piece.name(), *slow_ns, *others_ns, text);
     }
