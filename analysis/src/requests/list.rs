@@ -149,7 +149,7 @@ impl<'p> Requests<'p> {
     }
 
     /// See [`Listed::unique`].
-    fn unique(&self) -> Vec<Option<usize>> {
+    pub(crate) fn unique(&self) -> Vec<Option<usize>> {
         let mut sorted: Vec<(&str, usize)> =
             self.all().iter().enumerate().map(|(nth, of)| (of.id.as_str(), nth)).collect();
         sorted.sort_unstable();

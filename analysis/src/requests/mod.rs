@@ -16,6 +16,7 @@ mod client;
 mod list;
 mod neighbour;
 mod now;
+mod others;
 mod own;
 mod row;
 mod slow;
@@ -36,6 +37,7 @@ pub use self::list::{Listed, SLOWEST};
 pub(crate) use self::neighbour::CHANCE;
 pub use self::neighbour::{Beside, Cost, Costs, NotKnown, PromptCost, Sum, WithoutPrompts};
 pub use self::now::{Longest, Now, RequestNow, Stage};
+pub use self::others::InPasses;
 pub(crate) use self::own::OwnBricks;
 pub use self::row::{KnownPieces, Row};
 pub use self::slow::{Neighbour, Slow};
@@ -553,22 +555,5 @@ impl<'p> Requests<'p> {
             prompts.fold(0, |sum: u64, (.., tokens)| sum.saturating_add(*tokens))
         };
         self.overlapping(self.after_queue(interval), interval.to_ns).map(of_pass).max().unwrap_or(0)
-    }
-
-    /// The prompts of others that were processed in an interval, each with its tokens.
-    pub(crate) fn prompts_of_others(&self, interval: &Interval) -> Vec<(u32, u64)> {
-        let mut found: Vec<(u32, u64)> = Vec::new();
-        for pass in self.overlapping(self.after_queue(interval), interval.to_ns) {
-            let [from, to] = pass.parts;
-            for &(request, kind, tokens) in &self.parts[from..to] {
-                if kind == PartKind::Prompt && request != interval.request {
-                    match found.iter_mut().find(|(of, _)| *of == request) {
-                        Some((_, sum)) => *sum = sum.saturating_add(tokens),
-                        None => found.push((request, tokens)),
-                    }
-                }
-            }
-        }
-        found
     }
 }

@@ -2,6 +2,7 @@
 
 mod list;
 mod missed;
+mod names;
 mod one;
 
 use std::collections::BTreeMap;

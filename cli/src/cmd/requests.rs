@@ -7,8 +7,8 @@ use anyhow::{Result, anyhow};
 use brickscope::keep::KeptRequests;
 use brickscope::{Ending, Profile};
 use brickscope_analysis::requests::{
-    Cause, Causes, Client, Costs, Interval, Piece, PromptCost, Requests, Slow, Times, Until,
-    WithoutPrompts, times,
+    Cause, Causes, Client, Costs, InPasses, Interval, Piece, PromptCost, Requests, Slow, Times,
+    Until, WithoutPrompts, times,
 };
 use brickscope_analysis::view;
 use serde::{Serialize, Serializer};
@@ -114,7 +114,7 @@ fn as_json(
                 arrived_ns: of.arrived_ns,
                 ending: of.ending,
                 intervals: Each(move || {
-                    requests.intervals(number).map(move |of| as_row(of, caused))
+                    requests.intervals(number).map(move |of| as_row(requests, of, caused))
                 }),
             }
         })
@@ -166,13 +166,54 @@ struct One<'p, I> {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct Row<'p> {
     until: String,
     from_ns: u64,
     to_ns: u64,
     pieces: BTreeMap<Piece, u64>,
+    /// Tokens of its own prompt that its passes processed.
+    #[serde(skip_serializing_if = "is_zero")]
+    own_prompt_tokens: u64,
+    /// Who was in the passes, once it had a place.
+    neighbours: Others<'p>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    while_queued: Option<Others<'p>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<Cause>,
+}
+
+/// Others in some passes, largest first.
+#[derive(Serialize)]
+struct Others<'p> {
+    of: usize,
+    largest: Vec<Other<'p>>,
+}
+
+/// One of them, by its name and its number in the list: nothing if nobody knows it.
+#[derive(Serialize)]
+struct Other<'p> {
+    id: Option<&'p str>,
+    number: Option<u64>,
+    prompt_tokens: u64,
+    decode_tokens: u64,
+    ns: u64,
+}
+
+/// So many are listed: of a large batch, each token has hundreds beside it.
+const MOST_OTHERS: usize = 16;
+
+fn others<'p>(requests: &Requests<'p>, found: &[InPasses]) -> Others<'p> {
+    let largest = found.iter().take(MOST_OTHERS).map(|of| {
+        let known = requests.all().get(of.request as usize);
+        Other {
+            id: known.map(|known| known.id.as_str()),
+            number: known.map(|_| u64::from(of.request) + 1),
+            prompt_tokens: of.prompt_tokens,
+            decode_tokens: of.decode_tokens,
+            ns: of.ns,
+        }
+    });
+    Others { of: found.len(), largest: largest.collect() }
 }
 
 /// A request, and which of its tokens ends an interval.
@@ -184,10 +225,22 @@ fn key_of(of: &Interval) -> Option<(u32, u32)> {
     }
 }
 
-fn as_row(of: Interval, caused: &HashMap<(u32, u32), Cause>) -> Row {
-    let pieces = Piece::ALL.into_iter().zip(of.pieces).filter(|(_, ns)| *ns > 0).collect();
-    let cause = key_of(&of).and_then(|key| caused.get(&key).copied());
-    Row { until: of.until.to_string(), from_ns: of.from_ns, to_ns: of.to_ns, pieces, cause }
+fn as_row<'p>(
+    requests: &Requests<'p>,
+    of: Interval,
+    caused: &HashMap<(u32, u32), Cause>,
+) -> Row<'p> {
+    let is_queued = of.of(Piece::Queue) > 0;
+    Row {
+        until: of.until.to_string(),
+        from_ns: of.from_ns,
+        to_ns: of.to_ns,
+        pieces: Piece::ALL.into_iter().zip(of.pieces).filter(|(_, ns)| *ns > 0).collect(),
+        own_prompt_tokens: requests.own_prompt(&of).into_iter().fold(0, u64::saturating_add),
+        neighbours: others(requests, &requests.beside(&of)),
+        while_queued: is_queued.then(|| others(requests, &requests.while_queued(&of))),
+        cause: key_of(&of).and_then(|key| caused.get(&key).copied()),
+    }
 }
 
 /// A list whose items are made one by one as they are written.

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use brickscope_profile::Profile;
-use brickscope_profile::text::{grouped, printable};
+use brickscope_profile::text::grouped;
 
 use super::missed::not_recorded;
+use super::names::shortened;
 use crate::requests::{Cause, Listed, Requests};
-use crate::text::{cut, cut_middle, padded};
+use crate::text::{cut, padded};
 use crate::view::layout::wrapped;
 use crate::words::time;
 
@@ -32,13 +33,12 @@ pub(super) fn of(requests: &Requests<'_>) -> String {
     text.push_str("Each request, its first token and its worst further one, with its cause:\n");
     line(["", "request", "prompt", "answer", "first", "worst", "its cause"], &mut text);
     for request in requests.list() {
-        let Listed { number, of, prompt_tokens, answer_tokens, first_ns, worst_ns, cause, .. } =
+        let Listed { number, prompt_tokens, answer_tokens, first_ns, worst_ns, cause, .. } =
             request;
         let tokens = |n: Option<u64>| n.map_or("-".to_owned(), grouped);
         let took = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| time(ns as f64));
         let nth = (u64::from(number) + 1).to_string();
-        // What another request begins with, too, would name neither.
-        let name = cut_middle(&printable(&of.id), request.unique.unwrap_or(0), NAME);
+        let name = shortened(&request, NAME);
         let cause = cut(cause.map_or("-", Cause::name), CAUSE);
         let [prompt, answer] = [prompt_tokens, answer_tokens].map(tokens);
         let [first, worst] = [first_ns, worst_ns].map(took);
