@@ -432,7 +432,7 @@ fn what_a_prompt_cost_is_said_of_each_token_and_of_all() {
 fn requests_that_were_not_recorded_are_told_on_every_screen() {
     let of_requests = |profile: &Profile| {
         let in_words = view::requests_in_words(profile).join("\n");
-        [view::requests(profile), view::list_of_requests(profile), in_words]
+        [view::requests(profile), view::list_of_requests(profile, None), in_words]
     };
     let of_runs = |profile: &Profile| {
         let first = view::summary(profile, Size::default(), None).to_string();

@@ -17,8 +17,8 @@ use self::missed::not_recorded;
 pub use self::one::request;
 use super::layout::wrapped;
 use crate::requests::{
-    Cause, Causes, Client, Costs, KINDS, Requests, SLOW, SLOWEST, Slow, Times, WithoutPrompts,
-    missing_passes, times,
+    Cause, Causes, Client, Costs, KINDS, LONGEST, Order, Requests, SLOW, SLOWEST, SLOWEST_FIRST,
+    Slow, Times, WithoutPrompts, missing_passes, times,
 };
 use crate::text::{cut, padded};
 use crate::words::{signed, time};
@@ -86,10 +86,9 @@ pub fn requests(profile: &Profile) -> String {
     text.push_str(&times_of_requests(profile));
     text.push('\n');
     if all.len() <= FEW {
-        text.push_str(&list::of(&requests));
+        text.push_str(&list::of(&requests, None));
     } else {
-        let what = format!("`--list` lists the requests, `--request {SLOWEST}` shows the one that");
-        wrapped(&format!("{what} waited longest for a further token."), &mut text);
+        wrapped(&which_to_look_at(&requests), &mut text);
     }
     if profile.passes.is_empty() {
         text.push('\n');
@@ -106,6 +105,25 @@ pub fn requests(profile: &Profile) -> String {
         }
     }
     text
+}
+
+/// How to list the requests, and which of them waited or took longest.
+fn which_to_look_at(requests: &Requests<'_>) -> String {
+    let longest = [
+        (SLOWEST, Order::Worst, "waited longest for a further token"),
+        (SLOWEST_FIRST, Order::First, "waited longest for its first"),
+        (LONGEST, Order::Total, "took longest to its end"),
+    ];
+    let longest = longest.into_iter().filter_map(|(name, order, what)| {
+        let number = u64::from(requests.first_by(order)?) + 1;
+        Some(format!("`{name}` (no. {number}) {what}"))
+    });
+    let longest: Vec<String> = longest.collect();
+    let one = match longest.is_empty() {
+        true => String::new(),
+        false => format!(" `--request` shows one: {}.", longest.join(", ")),
+    };
+    format!("`--list` lists the requests.{one}")
 }
 
 /// What is known of the requests that were kept, where not all were.
@@ -364,6 +382,14 @@ mod tests {
         profile.requests.push(Request::default());
         let text = requests(&profile);
         assert!(!text.contains("Each request") && text.contains("`--list` lists"), "{text}");
-        assert_eq!(list_of_requests(&profile).lines().count(), FEW + 3);
+        assert_eq!(list_of_requests(&profile, None).lines().count(), FEW + 3);
+        assert!(!text.contains("--request"), "of none anything is known: {text}");
+        profile.requests[4].tokens_ns = vec![9, 12];
+        profile.requests[6].tokens_ns = vec![5, 20];
+        profile.requests[7].ended_ns = Some(30);
+        let text = requests(&profile).split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = "`slowest` (no. 7) waited longest for a further token, `slowest-first` (no. 5) waited longest for its \
+                    first, `longest` (no. 8) took longest to its end.";
+        assert!(text.contains(said), "{text}");
     }
 }

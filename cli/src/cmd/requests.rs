@@ -7,8 +7,8 @@ use anyhow::{Result, anyhow};
 use brickscope::keep::KeptRequests;
 use brickscope::{Ending, Profile};
 use brickscope_analysis::requests::{
-    Cause, Causes, Client, Costs, InPasses, Interval, Piece, PromptCost, Requests, Slow, Times,
-    Until, WithoutPrompts, times,
+    Cause, Causes, Client, Costs, InPasses, Interval, Order, Piece, PromptCost, Requests, Slow,
+    Times, Until, WithoutPrompts, times,
 };
 use brickscope_analysis::view;
 use serde::{Serialize, Serializer};
@@ -23,7 +23,7 @@ use crate::{output, runs};
 /// prompts of others cost in it is predicted, from passes with as much decode and no prompt.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --list\n  brickscope requests RUN --request slowest\n  brickscope requests RUN --request chatcmpl-7\n  brickscope requests RUN --client LOAD\n  brickscope requests --attach 4711"
+    after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --list\n  brickscope requests RUN --sort first\n  brickscope requests RUN --request slowest\n  brickscope requests RUN --request chatcmpl-7\n  brickscope requests RUN --client LOAD\n  brickscope requests --attach 4711"
 )]
 pub(crate) struct RequestsArgs {
     /// The run: its folder or profile.json, its tag, the beginning of its name, or `@-1` for the one before the newest. By
@@ -35,15 +35,20 @@ pub(crate) struct RequestsArgs {
     #[arg(long, value_name = "PID|SOCKET", conflicts_with = "run")]
     pub(crate) attach: Option<String>,
 
-    /// Show one request, token by token: by its id or the beginning of it, by its number in the list, or `slowest`, the one that
-    /// waited longest for a token after its first.
-    #[arg(long, value_name = "ID|N|slowest")]
+    /// Show one request, token by token: by its id or the beginning of it, by its number in the list, or the one that waited
+    /// longest for a token after its first (`slowest`), for its first (`slowest-first`), or took longest to its end (`longest`).
+    #[arg(long, value_name = "ID|N|slowest|slowest-first|longest")]
     pub(crate) request: Option<String>,
 
-    /// List the requests: their tokens, how long they waited for the first and at most for a further one, and why. Up to twelve
-    /// are listed anyway.
+    /// List the requests: when they came, their tokens, how long they waited for the first and at most for a further one, and
+    /// why. Up to twelve are listed anyway.
     #[arg(long, conflicts_with_all = ["request", "client", "json"])]
     pub(crate) list: bool,
+
+    /// List them by how long they waited for the first token or at most for a further one (`worst`), as they came, or by how
+    /// long they took.
+    #[arg(long, value_name = "first|worst|arrival|total", conflicts_with_all = ["request", "client", "json"])]
+    pub(crate) sort: Option<Order>,
 
     /// Put the run of their client beside it, which `brickscope load` made on the same machine, and say what the client and the
     /// way took.
@@ -64,8 +69,8 @@ pub(crate) fn run(args: &RequestsArgs) -> Result<()> {
     if let Err(why) = profile.check() {
         tell!("note: this profile is inconsistent: {why}");
     }
-    if args.list && !profile.requests.is_empty() {
-        return output::print(view::list_of_requests(&profile));
+    if (args.list || args.sort.is_some()) && !profile.requests.is_empty() {
+        return output::print(view::list_of_requests(&profile, args.sort));
     }
     let wanted = args.request.as_deref();
     let client = args.client.as_deref().map(runs::named).transpose()?;

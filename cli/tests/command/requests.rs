@@ -62,16 +62,25 @@ fn what_made_a_token_slow_is_named_in_every_form() {
     assert!(one_line.contains(beside), "{one}");
     assert_eq!(one.matches("slow: ").count(), 1, "{one}");
     assert!(one.contains("slow: prompts of others"), "{one}");
-    for other in ["1", "slowest"] {
+    for other in ["1", "slowest", "slowest-first", "longest"] {
         let same = run(brickscope(&["requests", "--request", other]).arg(dir.path()));
         assert_eq!(text(&same.stdout), one, "{other}");
     }
+    for (by, first) in [("worst", "a"), ("first", "a"), ("arrival", "a"), ("total", "a")] {
+        let sorted = run(brickscope(&["requests", "--sort", by]).arg(dir.path()));
+        let row = text(&sorted.stdout).lines().nth(2).and_then(|row| row.split_whitespace().nth(1));
+        assert_eq!(row, Some(first), "{by}");
+    }
+    let refused = brickscope(&["requests", "--sort", "size"]).arg(dir.path()).output();
+    let refused = refused.expect("the command starts");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("`first`, `worst`, `arrival` or `total`"));
     // Of few, the list is on the first screen, too.
     let list = run(brickscope(&["requests", "--list"]).arg(dir.path()));
     let list = text(&list.stdout);
     assert!(printed.contains(list), "{printed}");
     let row = list.lines().nth(2).map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
-    assert_eq!(row.as_deref(), Some("1 a 9 60 12.0 ms 90.0 ms prompts of others"), "{list}");
+    assert_eq!(row.as_deref(), Some("1 a 0 ns 9 60 12.0 ms - 90.0 ms prompts"), "{list}");
 
     let json = run(brickscope(&["requests", "--json"]).arg(dir.path()));
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
