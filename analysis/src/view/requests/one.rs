@@ -14,8 +14,8 @@ use crate::text::{cut, wrap};
 use crate::view::layout::wrapped;
 use crate::words::{many, time};
 
-/// The most names of those that had places while a request was in the queue.
-const MOST_NAMES: usize = 3;
+/// The most names of those in the passes that ran while a request was in the queue: servers often have four places.
+const MOST_NAMES: usize = 4;
 
 /// One request, token by token: what its time went to, and why it took long where it did. It is [named](Requests::named) by its
 /// id, the beginning of it, its place in the list, or as the slowest.
