@@ -186,6 +186,15 @@ fn the_neighbour_of_slow_tokens_is_named_with_what_they_have_more() {
 }
 
 #[test]
+fn whose_prompts_and_tokens_are_meant_is_in_each_name() {
+    let names = Piece::ALL.map(Piece::name).into_iter();
+    let of_others: Vec<_> =
+        names.filter(|name| name.contains("prompts") || name.contains("tokens")).collect();
+    assert_eq!(of_others.len(), 6);
+    assert!(of_others.iter().all(|name| name.ends_with(" of others")), "{of_others:?}");
+}
+
+#[test]
 fn time_without_a_pass_is_unattributed_where_passes_are_missing() {
     let mut profile = planted();
     let between = |profile: &Profile| {
@@ -377,6 +386,38 @@ fn one_request_is_shown_token_by_token() {
 }
 
 #[test]
+fn who_was_beside_a_slow_token_and_who_had_the_places_before_is_named() {
+    let mut profile = planted();
+    // Beside its 101st token are four more: one has a larger prompt, the others decode.
+    for (nth, id) in ["large", "c", "d", "e"].into_iter().enumerate() {
+        profile.requests.push(request(id, 0, Some(0), Vec::new()));
+        let number = nth as u32 + 2;
+        let part = if nth == 0 { Part::prompt(number, 4096, 0) } else { Part::decode(number, 5) };
+        profile.parts.push(PassPart { pass: 100, part });
+    }
+    // One waits for a place while the first two passes run.
+    profile.requests.push(request("late", 0, Some(20_001_000), vec![22_001_000]));
+    let shown = |id: &str| {
+        let text = view::request(&profile, id).expect("it is there");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        unwrapped(&text)
+    };
+    let one = shown("slow-one");
+    for said in [
+        "own pass, alone 9.00 ms, with 12 tokens of its prompt; between passes",
+        "beside large (no. 3): 4,096 tokens of its prompt in 400 ms of passes; and 4 more slow: prompts of others",
+        r"beside long\u{7}prompt (no. 2): 2,048 tokens of its prompt in 400 ms of passes slow: prompts of others",
+    ] {
+        assert!(one.contains(said), "{said}: {one}");
+    }
+    assert_eq!(one.matches(" beside ").count(), one.matches("slow: ").count() * 2, "{one}");
+    let late = shown("late");
+    let said = "queue 20.0 ms; other pass: tokens of others 2.00 ms while it was in the queue, passes ran for 1 other: \
+                slow-one (no. 1): 12 tokens of its prompt and 1 decoded token in 18.0 ms of passes";
+    assert!(late.contains(said), "{late}");
+}
+
+#[test]
 fn what_a_prompt_cost_is_said_of_each_token_and_of_all() {
     let profile = planted();
     // 56 passes are near the one and 80 near the other, of which 19 are near both.
@@ -420,7 +461,7 @@ fn what_a_prompt_cost_is_said_of_each_token_and_of_all() {
 fn requests_that_were_not_recorded_are_told_on_every_screen() {
     let of_requests = |profile: &Profile| {
         let in_words = view::requests_in_words(profile).join("\n");
-        [view::requests(profile), view::list_of_requests(profile), in_words]
+        [view::requests(profile), view::list_of_requests(profile, None), in_words]
     };
     let of_runs = |profile: &Profile| {
         let first = view::summary(profile, Size::default(), None).to_string();

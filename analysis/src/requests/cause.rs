@@ -75,6 +75,25 @@ impl Cause {
 }
 
 impl Cause {
+    /// The same in at most eight letters, where there is no more room: the name is told beside it.
+    #[must_use]
+    pub const fn short(self) -> &'static str {
+        match self {
+            Self::Receiving => "engine",
+            Self::Queue => "queue",
+            Self::Prompts => "prompts",
+            Self::TokensOfOthers => "tokens",
+            Self::Again => "again",
+            Self::Cpu => "CPU",
+            Self::Disk => "disk",
+            Self::Sending => "sent",
+            Self::Own => "own",
+            Self::Between => "host",
+            Self::Profiler => "profiler",
+            Self::Unattributed => "(unattr)",
+        }
+    }
+
     /// What to try against it, if that is known: flags of llama-server and of vLLM.
     #[must_use]
     pub const fn advice(self) -> Option<&'static str> {

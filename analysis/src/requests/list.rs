@@ -1,15 +1,30 @@
 //! The requests of a run as a list, and what names one of them.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use brickscope_profile::text::{count, grouped, printable};
 use brickscope_profile::{PartKind, Request};
 
-use super::{Cause, Causes, KINDS, Requests, Until, missing_passes};
+use super::{Cause, Causes, KINDS, Order, Requests, Until, missing_passes};
 use crate::text::cut_middle;
 
 /// What names the request that waited longest for a token after its first.
 pub const SLOWEST: &str = "slowest";
+/// What names the one that waited longest for its first token.
+pub const SLOWEST_FIRST: &str = "slowest-first";
+/// What names the one that took longest from its arrival to its end.
+pub const LONGEST: &str = "longest";
+/// These, each with what it is the first by, and why there is none.
+const NAMED: [(&str, Order, &str); 3] = [
+    (SLOWEST, Order::Worst, "no request of this run has two tokens, so none is the slowest"),
+    (
+        SLOWEST_FIRST,
+        Order::First,
+        "no request of this run has a token, so none waited longest for its first",
+    ),
+    (LONGEST, Order::Total, "no request of this run ended, so none took longest"),
+];
 /// The most names in an error.
 const MOST_NAMES: usize = 5;
 /// The most columns of a name in an error.
@@ -28,6 +43,8 @@ pub struct Listed<'p> {
     pub answer_tokens: Option<u64>,
     /// From its arrival to its first token, in nanoseconds.
     pub first_ns: Option<u64>,
+    /// Why that took so long, if it is slow and there are enough requests to say so.
+    pub first_cause: Option<Cause>,
     /// The longest time between two of its tokens.
     pub worst_ns: Option<u64>,
     /// Why that took so long, if it is slow and there are enough tokens to say so.
@@ -44,9 +61,12 @@ impl<'p> Requests<'p> {
         let mut causes: HashMap<(u32, u32), Cause> = HashMap::new();
         let of_tokens = KINDS.into_iter().filter_map(|(_, is_wanted)| Causes::of(self, is_wanted));
         for slow in of_tokens.flat_map(|of| of.slow) {
-            if let Until::Token(nth) = slow.interval.until {
-                causes.insert((slow.interval.request, nth), slow.cause);
-            }
+            let nth = match slow.interval.until {
+                Until::FirstToken => 0,
+                Until::Token(nth) => nth,
+                Until::End => continue,
+            };
+            causes.insert((slow.interval.request, nth), slow.cause);
         }
         let (prompts, unique) = (self.prompts(), self.unique());
         let listed = self.numbers().map(|number| {
@@ -58,7 +78,8 @@ impl<'p> Requests<'p> {
                 of,
                 prompt_tokens: of.prompt_tokens.or(prompts[number as usize]),
                 answer_tokens: of.output_tokens.or((pieces > 0).then_some(pieces)),
-                first_ns: of.tokens_ns.first().map(|at| at.saturating_sub(of.arrived_ns)),
+                first_ns: self.rank_by(Order::First, number),
+                first_cause: causes.get(&(number, 0)).copied(),
                 worst_ns: worst.map(|(_, ns)| ns),
                 cause: worst.and_then(|(nth, _)| causes.get(&(number, nth)).copied()),
                 unique: unique[number as usize],
@@ -67,8 +88,16 @@ impl<'p> Requests<'p> {
         listed.collect()
     }
 
-    /// The request that is meant: by its name, as [`SLOWEST`], by its place in the list (from 1 on), or by the beginning of its
-    /// name, with or without `…` and its end.
+    /// The same in another order: last those of which isn't known what they are sorted by.
+    #[must_use]
+    pub fn list_by(&self, order: Order) -> Vec<Listed<'p>> {
+        let mut listed = self.list();
+        listed.sort_by_cached_key(|of| Reverse(self.rank_by(order, of.number)));
+        listed
+    }
+
+    /// The request that is meant: by its name, as [`SLOWEST`], [`SLOWEST_FIRST`] or [`LONGEST`], by its place in the list (from 1
+    /// on), or by the beginning of its name, with or without `…` and its end.
     ///
     /// # Errors
     ///
@@ -79,12 +108,8 @@ impl<'p> Requests<'p> {
             return Ok(number);
         }
         let shown = printable(wanted);
-        if wanted == SLOWEST {
-            let worst = self.numbers().filter_map(|of| Some((self.worst(of)?.1, of)));
-            // Of some that are as slow, the first.
-            let worst = worst.max_by_key(|&(ns, of)| (ns, std::cmp::Reverse(of)));
-            let none = "no request of this run has two tokens, so none is the slowest";
-            return worst.map(|(_, number)| number).ok_or_else(|| none.to_owned());
+        if let Some((_, order, none)) = NAMED.iter().find(|(name, ..)| *name == wanted) {
+            return self.first_by(*order).ok_or_else(|| (*none).to_owned());
         }
         let is_number = !wanted.is_empty() && wanted.bytes().all(|byte| byte.is_ascii_digit());
         let nth = wanted.parse::<u32>().ok().filter(|_| is_number);
@@ -99,7 +124,9 @@ impl<'p> Requests<'p> {
             [(_, number)] => Ok(*number),
             [] => {
                 let n = count(self.all().len() as u64, "request");
-                Err(format!("no request `{shown}` among {n}{}", names(all().map(|(of, _)| of))))
+                let names = names(all().map(|(of, _)| of));
+                let or = NAMED.map(|(name, ..)| format!("`{name}`")).join(", ");
+                Err(format!("no request `{shown}` among {n}{names}; or {or}"))
             }
             several => {
                 let n = grouped(several.len() as u64);
@@ -107,20 +134,6 @@ impl<'p> Requests<'p> {
                 Err(format!("`{shown}` is the beginning of {n} requests{names}"))
             }
         }
-    }
-
-    /// The longest time between two tokens of a request, and how many tokens came before.
-    fn worst(&self, request: u32) -> Option<(u32, u64)> {
-        let mut worst: Option<(u32, u64)> = None;
-        for (until, from_ns, to_ns) in self.spans(request) {
-            let ns = to_ns - from_ns;
-            if let Until::Token(nth) = until
-                && worst.is_none_or(|(_, longest)| ns > longest)
-            {
-                worst = Some((nth, ns));
-            }
-        }
-        worst
     }
 
     /// The tokens of each prompt, as passes had them before the first token: of requests of which no pass is missing.
@@ -149,7 +162,7 @@ impl<'p> Requests<'p> {
     }
 
     /// See [`Listed::unique`].
-    fn unique(&self) -> Vec<Option<usize>> {
+    pub(crate) fn unique(&self) -> Vec<Option<usize>> {
         let mut sorted: Vec<(&str, usize)> =
             self.all().iter().enumerate().map(|(nth, of)| (of.id.as_str(), nth)).collect();
         sorted.sort_unstable();
@@ -199,7 +212,10 @@ mod tests {
 
     #[test]
     fn a_request_is_named_by_a_beginning_a_number_or_as_the_slowest() {
-        let profile = profile(&["chat-ab-1", "chat-b", "7", "chat-ab", "chat-ac-9"]);
+        let mut profile = profile(&["chat-ab-1", "chat-b", "7", "chat-ab", "chat-ac-9"]);
+        profile.requests[1].tokens_ns[0] = 15;
+        profile.requests[0].ended_ns = Some(2_000);
+        profile.requests[3].ended_ns = Some(3_000);
         let requests = Requests::of(&profile);
         for (wanted, number) in [
             ("chat-ab", 3),
@@ -210,6 +226,8 @@ mod tests {
             ("7", 2),
             ("chat-a…9", 4),
             (SLOWEST, 4),
+            (SLOWEST_FIRST, 1),
+            (LONGEST, 3),
         ] {
             assert_eq!(requests.named(wanted), Ok(number), "{wanted}");
         }
@@ -224,7 +242,37 @@ mod tests {
         let many: Vec<String> = (0..9).map(|nth| format!("r{nth}")).collect();
         let profile = self::profile(&many.iter().map(String::as_str).collect::<Vec<_>>());
         let why = Requests::of(&profile).named("x").expect_err("it isn't there");
-        assert!(why.ends_with(": r0, r1, r2, r3, r4, …"), "{why}");
+        let said = ": r0, r1, r2, r3, r4, …; or `slowest`, `slowest-first`, `longest`";
+        assert!(why.ends_with(said), "{why}");
+        // Of each it is said why there is none.
+        let none = Profile {
+            requests: vec![Request::default()],
+            ..Profile::empty(ClockInfo::default())
+        };
+        let why = NAMED.map(|(name, ..)| Requests::of(&none).named(name));
+        assert_eq!(why, NAMED.map(|(.., why)| Err(why.to_owned())));
+    }
+
+    #[test]
+    fn a_list_is_sorted_by_what_is_asked_for_with_the_unknown_last() {
+        let mut profile = profile(&["a", "b", "c", "d"]);
+        for (request, (arrived, first, ended)) in
+            profile.requests.iter_mut().zip([(3, 10, 700), (0, 12, 900), (2, 19, 800)])
+        {
+            request.arrived_ns = arrived;
+            request.tokens_ns[0] = first;
+            request.ended_ns = Some(ended);
+        }
+        profile.requests[3] = Request { id: "d".to_owned(), arrived_ns: 1, ..Request::default() };
+        let requests = Requests::of(&profile);
+        for (by, sorted) in
+            [("first", "cbad"), ("worst", "cbad"), ("arrival", "bdca"), ("total", "bcad")]
+        {
+            let order = by.parse().expect("an order");
+            let ids: String = requests.list_by(order).iter().map(|of| of.of.id.as_str()).collect();
+            assert_eq!(ids, sorted, "{by}");
+        }
+        assert!("size".parse::<Order>().is_err());
     }
 
     #[test]

@@ -16,6 +16,8 @@ mod client;
 mod list;
 mod neighbour;
 mod now;
+mod order;
+mod others;
 mod own;
 mod row;
 mod slow;
@@ -32,10 +34,12 @@ use serde::{Deserialize, Serialize};
 pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub(crate) use self::cause::{FEWEST, KINDS};
 pub use self::client::{Client, NoClient, Way};
-pub use self::list::{Listed, SLOWEST};
+pub use self::list::{LONGEST, Listed, SLOWEST, SLOWEST_FIRST};
 pub(crate) use self::neighbour::CHANCE;
 pub use self::neighbour::{Beside, Cost, Costs, NotKnown, PromptCost, Sum, WithoutPrompts};
 pub use self::now::{Longest, Now, RequestNow, Stage};
+pub use self::order::Order;
+pub use self::others::InPasses;
 pub(crate) use self::own::OwnBricks;
 pub use self::row::{KnownPieces, Row};
 pub use self::slow::{Neighbour, Slow};
@@ -97,10 +101,10 @@ impl Piece {
             Self::OwnAlone => "own pass, alone",
             Self::OwnBesidePrompts => "own pass, beside prompts of others",
             Self::OwnBesideDecode => "own pass, beside tokens of others",
-            Self::OwnBesideBoth => "own pass, beside prompts and tokens",
+            Self::OwnBesideBoth => "own pass, beside prompts and tokens of others",
             Self::OtherPrompts => "other pass: prompts of others",
             Self::OtherDecode => "other pass: tokens of others",
-            Self::OtherBoth => "other pass: prompts and tokens",
+            Self::OtherBoth => "other pass: prompts and tokens of others",
             Self::Between => "between passes",
             Self::Unattributed => "(unattributed)",
         }
@@ -560,22 +564,5 @@ impl<'p> Requests<'p> {
             prompts.fold(0, |sum: u64, (.., tokens)| sum.saturating_add(*tokens))
         };
         self.overlapping(self.after_queue(interval), interval.to_ns).map(of_pass).max().unwrap_or(0)
-    }
-
-    /// The prompts of others that were processed in an interval, each with its tokens.
-    pub(crate) fn prompts_of_others(&self, interval: &Interval) -> Vec<(u32, u64)> {
-        let mut found: Vec<(u32, u64)> = Vec::new();
-        for pass in self.overlapping(self.after_queue(interval), interval.to_ns) {
-            let [from, to] = pass.parts;
-            for &(request, kind, tokens) in &self.parts[from..to] {
-                if kind == PartKind::Prompt && request != interval.request {
-                    match found.iter_mut().find(|(of, _)| *of == request) {
-                        Some((_, sum)) => *sum = sum.saturating_add(tokens),
-                        None => found.push((request, tokens)),
-                    }
-                }
-            }
-        }
-        found
     }
 }

@@ -2,6 +2,7 @@
 
 mod list;
 mod missed;
+mod names;
 mod one;
 
 use std::collections::BTreeMap;
@@ -16,8 +17,8 @@ use self::missed::not_recorded;
 pub use self::one::request;
 use super::layout::wrapped;
 use crate::requests::{
-    Cause, Causes, Client, Costs, KINDS, Requests, SLOW, SLOWEST, Slow, Times, WithoutPrompts,
-    missing_passes, times,
+    Cause, Causes, Client, Costs, KINDS, LONGEST, Order, Requests, SLOW, SLOWEST, SLOWEST_FIRST,
+    Slow, Times, WithoutPrompts, missing_passes, times,
 };
 use crate::text::{cut, padded};
 use crate::words::{signed, time};
@@ -28,6 +29,8 @@ const NO_PASSES: &str = "No passes are in this run, so it doesn't say what token
 const MOST_NAMES: usize = 3;
 /// Columns of a request's name.
 const NAME: usize = 36;
+/// Columns of what lies in a piece of an interval: the longest of its names.
+const PIECE: usize = 45;
 /// More requests are listed where that is asked for.
 const FEW: usize = 12;
 
@@ -90,10 +93,9 @@ pub fn requests(profile: &Profile) -> String {
     text.push_str(&times_of_requests(profile));
     text.push('\n');
     if all.len() <= FEW {
-        text.push_str(&list::of(&requests));
+        text.push_str(&list::of(&requests, None));
     } else {
-        let what = format!("`--list` lists the requests, `--request {SLOWEST}` shows the one that");
-        wrapped(&format!("{what} waited longest for a further token."), &mut text);
+        wrapped(&which_to_look_at(&requests), &mut text);
     }
     if profile.passes.is_empty() {
         text.push('\n');
@@ -110,6 +112,25 @@ pub fn requests(profile: &Profile) -> String {
         }
     }
     text
+}
+
+/// How to list the requests, and which of them waited or took longest.
+fn which_to_look_at(requests: &Requests<'_>) -> String {
+    let longest = [
+        (SLOWEST, Order::Worst, "waited longest for a further token"),
+        (SLOWEST_FIRST, Order::First, "waited longest for its first"),
+        (LONGEST, Order::Total, "took longest to its end"),
+    ];
+    let longest = longest.into_iter().filter_map(|(name, order, what)| {
+        let number = u64::from(requests.first_by(order)?) + 1;
+        Some(format!("`{name}` (no. {number}) {what}"))
+    });
+    let longest: Vec<String> = longest.collect();
+    let one = match longest.is_empty() {
+        true => String::new(),
+        false => format!(" `--request` shows one: {}.", longest.join(", ")),
+    };
+    format!("`--list` lists the requests.{one}")
 }
 
 /// What is known of the requests that were kept, where not all were.
@@ -310,14 +331,14 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
     let line = |name: &str, slow_ns: f64, others_ns: f64, text: &mut String| {
         let _ = writeln!(
             text,
-            "{}  {:>10}  {:>10}  {:>11}",
-            padded(name, NAME),
+            "{}  {:>9}  {:>9}  {:>10}",
+            padded(name, PIECE),
             time(slow_ns),
             time(others_ns),
             signed(slow_ns - others_ns),
         );
     };
-    let _ = writeln!(text, "{:NAME$}  {:>10}  {:>10}  {:>11}", "", "slow", "others", "more");
+    let _ = writeln!(text, "{:PIECE$}  {:>9}  {:>9}  {:>10}", "", "slow", "others", "more");
     for (piece, slow_ns, others_ns) in &slow.pieces {
         line(piece.name(), *slow_ns, *others_ns, text);
     }
@@ -368,6 +389,14 @@ mod tests {
         profile.requests.push(Request::default());
         let text = requests(&profile);
         assert!(!text.contains("Each request") && text.contains("`--list` lists"), "{text}");
-        assert_eq!(list_of_requests(&profile).lines().count(), FEW + 3);
+        assert_eq!(list_of_requests(&profile, None).lines().count(), FEW + 3);
+        assert!(!text.contains("--request"), "of none anything is known: {text}");
+        profile.requests[4].tokens_ns = vec![9, 12];
+        profile.requests[6].tokens_ns = vec![5, 20];
+        profile.requests[7].ended_ns = Some(30);
+        let text = requests(&profile).split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = "`slowest` (no. 7) waited longest for a further token, `slowest-first` (no. 5) waited longest for its \
+                    first, `longest` (no. 8) took longest to its end.";
+        assert!(text.contains(said), "{text}");
     }
 }

@@ -7,8 +7,8 @@ use anyhow::{Result, anyhow};
 use brickscope::keep::KeptRequests;
 use brickscope::{Ending, Profile};
 use brickscope_analysis::requests::{
-    Cause, Causes, Client, Costs, Interval, Piece, PromptCost, Requests, Slow, Times, Until,
-    WithoutPrompts, times,
+    Cause, Causes, Client, Costs, InPasses, Interval, Order, Piece, PromptCost, Requests, Slow,
+    Times, Until, WithoutPrompts, times,
 };
 use brickscope_analysis::view;
 use serde::{Serialize, Serializer};
@@ -23,7 +23,7 @@ use crate::{output, runs};
 /// prompts of others cost in it is predicted, from passes with as much decode and no prompt.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --list\n  brickscope requests RUN --request slowest\n  brickscope requests RUN --request chatcmpl-7\n  brickscope requests RUN --client LOAD\n  brickscope requests --attach 4711"
+    after_help = "Examples:\n  brickscope requests RUN\n  brickscope requests RUN --list\n  brickscope requests RUN --sort first\n  brickscope requests RUN --request slowest\n  brickscope requests RUN --request chatcmpl-7\n  brickscope requests RUN --client LOAD\n  brickscope requests --attach 4711"
 )]
 pub(crate) struct RequestsArgs {
     /// The run: its folder or profile.json, its tag, the beginning of its name, or `@-1` for the one before the newest. By
@@ -35,15 +35,20 @@ pub(crate) struct RequestsArgs {
     #[arg(long, value_name = "PID|SOCKET", conflicts_with = "run")]
     pub(crate) attach: Option<String>,
 
-    /// Show one request, token by token: by its id or the beginning of it, by its number in the list, or `slowest`, the one that
-    /// waited longest for a token after its first.
-    #[arg(long, value_name = "ID|N|slowest")]
+    /// Show one request, token by token: by its id or the beginning of it, by its number in the list, or the one that waited
+    /// longest for a token after its first (`slowest`), for its first (`slowest-first`), or took longest to its end (`longest`).
+    #[arg(long, value_name = "ID|N|slowest|slowest-first|longest")]
     pub(crate) request: Option<String>,
 
-    /// List the requests: their tokens, how long they waited for the first and at most for a further one, and why. Up to twelve
-    /// are listed anyway.
+    /// List the requests: when they came, their tokens, how long they waited for the first and at most for a further one, and
+    /// why. Up to twelve are listed anyway.
     #[arg(long, conflicts_with_all = ["request", "client", "json"])]
     pub(crate) list: bool,
+
+    /// List them by how long they waited for the first token or at most for a further one (`worst`), as they came, or by how
+    /// long they took.
+    #[arg(long, value_name = "first|worst|arrival|total", conflicts_with_all = ["request", "client", "json"])]
+    pub(crate) sort: Option<Order>,
 
     /// Put the run of their client beside it, which `brickscope load` made on the same machine, and say what the client and the
     /// way took.
@@ -64,8 +69,8 @@ pub(crate) fn run(args: &RequestsArgs) -> Result<()> {
     if let Err(why) = profile.check() {
         tell!("note: this profile is inconsistent: {why}");
     }
-    if args.list && !profile.requests.is_empty() {
-        return output::print(view::list_of_requests(&profile));
+    if (args.list || args.sort.is_some()) && !profile.requests.is_empty() {
+        return output::print(view::list_of_requests(&profile, args.sort));
     }
     let wanted = args.request.as_deref();
     let client = args.client.as_deref().map(runs::named).transpose()?;
@@ -114,7 +119,7 @@ fn as_json(
                 arrived_ns: of.arrived_ns,
                 ending: of.ending,
                 intervals: Each(move || {
-                    requests.intervals(number).map(move |of| as_row(of, caused))
+                    requests.intervals(number).map(move |of| as_row(requests, of, caused))
                 }),
             }
         })
@@ -166,13 +171,54 @@ struct One<'p, I> {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct Row<'p> {
     until: String,
     from_ns: u64,
     to_ns: u64,
     pieces: BTreeMap<Piece, u64>,
+    /// Tokens of its own prompt that its passes processed.
+    #[serde(skip_serializing_if = "is_zero")]
+    own_prompt_tokens: u64,
+    /// Who was in the passes, once it had a place.
+    neighbours: Others<'p>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    while_queued: Option<Others<'p>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<Cause>,
+}
+
+/// Others in some passes, largest first.
+#[derive(Serialize)]
+struct Others<'p> {
+    of: usize,
+    largest: Vec<Other<'p>>,
+}
+
+/// One of them, by its name and its number in the list: nothing if nobody knows it.
+#[derive(Serialize)]
+struct Other<'p> {
+    id: Option<&'p str>,
+    number: Option<u64>,
+    prompt_tokens: u64,
+    decode_tokens: u64,
+    ns: u64,
+}
+
+/// So many are listed: of a large batch, each token has hundreds beside it.
+const MOST_OTHERS: usize = 16;
+
+fn others<'p>(requests: &Requests<'p>, found: &[InPasses]) -> Others<'p> {
+    let largest = found.iter().take(MOST_OTHERS).map(|of| {
+        let known = requests.all().get(of.request as usize);
+        Other {
+            id: known.map(|known| known.id.as_str()),
+            number: known.map(|_| u64::from(of.request) + 1),
+            prompt_tokens: of.prompt_tokens,
+            decode_tokens: of.decode_tokens,
+            ns: of.ns,
+        }
+    });
+    Others { of: found.len(), largest: largest.collect() }
 }
 
 /// A request, and which of its tokens ends an interval.
@@ -184,10 +230,22 @@ fn key_of(of: &Interval) -> Option<(u32, u32)> {
     }
 }
 
-fn as_row(of: Interval, caused: &HashMap<(u32, u32), Cause>) -> Row {
-    let pieces = Piece::ALL.into_iter().zip(of.pieces).filter(|(_, ns)| *ns > 0).collect();
-    let cause = key_of(&of).and_then(|key| caused.get(&key).copied());
-    Row { until: of.until.to_string(), from_ns: of.from_ns, to_ns: of.to_ns, pieces, cause }
+fn as_row<'p>(
+    requests: &Requests<'p>,
+    of: Interval,
+    caused: &HashMap<(u32, u32), Cause>,
+) -> Row<'p> {
+    let is_queued = of.of(Piece::Queue) > 0;
+    Row {
+        until: of.until.to_string(),
+        from_ns: of.from_ns,
+        to_ns: of.to_ns,
+        pieces: Piece::ALL.into_iter().zip(of.pieces).filter(|(_, ns)| *ns > 0).collect(),
+        own_prompt_tokens: requests.own_prompt(&of).into_iter().fold(0, u64::saturating_add),
+        neighbours: others(requests, &requests.beside(&of)),
+        while_queued: is_queued.then(|| others(requests, &requests.while_queued(&of))),
+        cause: key_of(&of).and_then(|key| caused.get(&key).copied()),
+    }
 }
 
 /// A list whose items are made one by one as they are written.

@@ -55,19 +55,32 @@ fn what_made_a_token_slow_is_named_in_every_form() {
 
     let one = run(brickscope(&["requests", "--request", "a"]).arg(dir.path()));
     let one = text(&one.stdout);
-    assert!(one.contains("own pass, alone 10.0 ms; queue 2.00 ms"), "{one}");
+    let first = "own pass, alone 10.0 ms, with 9 tokens of its prompt; queue 2.00 ms";
+    let one_line = one.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(one_line.contains(first), "{one}");
+    let beside = "beside b (no. 2): 1,000 tokens of its prompt in 90.0 ms of passes slow: prompts of others";
+    assert!(one_line.contains(beside), "{one}");
     assert_eq!(one.matches("slow: ").count(), 1, "{one}");
     assert!(one.contains("slow: prompts of others"), "{one}");
-    for other in ["1", "slowest"] {
+    for other in ["1", "slowest", "slowest-first", "longest"] {
         let same = run(brickscope(&["requests", "--request", other]).arg(dir.path()));
         assert_eq!(text(&same.stdout), one, "{other}");
     }
+    for (by, first) in [("worst", "a"), ("first", "a"), ("arrival", "a"), ("total", "a")] {
+        let sorted = run(brickscope(&["requests", "--sort", by]).arg(dir.path()));
+        let row = text(&sorted.stdout).lines().nth(2).and_then(|row| row.split_whitespace().nth(1));
+        assert_eq!(row, Some(first), "{by}");
+    }
+    let refused = brickscope(&["requests", "--sort", "size"]).arg(dir.path()).output();
+    let refused = refused.expect("the command starts");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("`first`, `worst`, `arrival` or `total`"));
     // Of few, the list is on the first screen, too.
     let list = run(brickscope(&["requests", "--list"]).arg(dir.path()));
     let list = text(&list.stdout);
     assert!(printed.contains(list), "{printed}");
     let row = list.lines().nth(2).map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
-    assert_eq!(row.as_deref(), Some("1 a 9 60 12.0 ms 90.0 ms prompts of others"), "{list}");
+    assert_eq!(row.as_deref(), Some("1 a 0 ns 9 60 12.0 ms - 90.0 ms prompts"), "{list}");
 
     let json = run(brickscope(&["requests", "--json"]).arg(dir.path()));
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
@@ -92,6 +105,17 @@ fn what_made_a_token_slow_is_named_in_every_form() {
     let caused = |of: &serde_json::Value| of.get("cause").is_some();
     assert_eq!(intervals.iter().position(caused), Some(30));
     assert_eq!(intervals[30]["cause"], "prompts");
+    let b = serde_json::json!({
+        "id": "b", "number": 2, "prompt_tokens": 1000, "decode_tokens": 0, "ns": 90_000_000,
+    });
+    let beside_b = serde_json::json!({ "of": 1, "largest": [b] });
+    assert_eq!(intervals[30]["neighbours"], beside_b);
+    assert_eq!(intervals[31]["neighbours"]["of"], 0);
+    assert_eq!(intervals[0]["own_prompt_tokens"], 9);
+    assert!(intervals[30].get("own_prompt_tokens").is_none());
+    let none = serde_json::json!({ "of": 0, "largest": [] });
+    assert_eq!(intervals[0]["while_queued"], none);
+    assert!(intervals[30].get("while_queued").is_none());
     for interval in intervals {
         let ns = |of: &serde_json::Value| of.as_u64().expect("nanoseconds");
         let pieces = interval["pieces"].as_object().expect("pieces");
@@ -168,7 +192,7 @@ fn why_nobody_knows_what_a_neighbour_cost_is_in_the_json() {
         text(&printed.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let one = words(&["requests", "--request", "a"]);
-    let said = "slow: waiting for a CPU in its passes a thread waited 85.0 ms for a CPU";
+    let said = "90.0 ms of passes slow: waiting for a CPU in its passes a thread waited 85.0 ms for a CPU";
     assert!(one.contains(said), "{one}");
     let all = words(&["requests"]);
     for said in [

@@ -250,10 +250,10 @@ const KEYS: [&str; 44] = [
     "own pass, alone",
     "own pass, beside prompts of others",
     "own pass, beside tokens of others",
-    "own pass, beside prompts and tokens",
+    "own pass, beside prompts and tokens of others",
     "other pass: prompts of others",
     "other pass: tokens of others",
-    "other pass: prompts and tokens",
+    "other pass: prompts and tokens of others",
     "between passes",
     "(unattributed)",
 ];
