@@ -444,7 +444,7 @@ fn what_nobody_told_is_said() {
     // One that came, and nothing more.
     profile.requests.push(request("a", 5, None, Vec::new()));
     let text = view::requests(&profile);
-    assert!(text.starts_with("requests  1: not ended 1\n"), "{text}");
+    assert!(text.starts_with("requests  1; not ended: 1\n"), "{text}");
     // No percentile of nothing, no slowest of few.
     assert!(
         text.contains("first token              -           -           -           -        0"),

@@ -220,16 +220,21 @@ fn how_they_ended(profile: &Profile) -> String {
     for request in listed {
         match (request.ended_ns, request.ending) {
             (None, _) => going_on += 1,
-            (Some(_), None) => *endings.entry("ended".to_owned()).or_default() += 1,
+            (Some(_), None) => *endings.entry("unknown how".to_owned()).or_default() += 1,
             (Some(_), Some(ending)) => *endings.entry(ending.to_string()).or_default() += 1,
         }
     }
-    let mut parts: Vec<String> =
+    let endings: Vec<String> =
         endings.iter().map(|(name, n)| format!("{name} {}", grouped(*n))).collect();
-    if going_on > 0 {
-        parts.push(format!("not ended {}", grouped(going_on)));
+    let mut said = grouped(all);
+    // Without this word, `length 68` reads as a size.
+    if !endings.is_empty() {
+        let _ = write!(said, ", ended: {}", endings.join(", "));
     }
-    format!("{}: {}", grouped(all), parts.join(", "))
+    if going_on > 0 {
+        let _ = write!(said, "; not ended: {}", grouped(going_on));
+    }
+    said
 }
 
 /// How many took much longer than the median, what each of these waited for most, and what prompts of others cost them.
@@ -348,9 +353,9 @@ mod tests {
     fn what_ended_a_server_is_said_and_warned_of_by_nothing() {
         let mut profile = Profile::empty(ClockInfo::default());
         profile.requests.push(Request::default());
-        assert_eq!(in_summary(&profile).as_deref(), Some("1: not ended 1"));
+        assert_eq!(in_summary(&profile).as_deref(), Some("1; not ended: 1"));
         profile.run = Some(Run { ended_by: Some("Ctrl-C".to_owned()), ..Run::default() });
-        assert_eq!(in_summary(&profile).as_deref(), Some("1: not ended 1; ended by Ctrl-C"));
+        assert_eq!(in_summary(&profile).as_deref(), Some("1; not ended: 1; ended by Ctrl-C"));
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn what_made_a_token_slow_is_named_in_every_form() {
 
     let printed = run(brickscope(&["requests"]).arg(dir.path()));
     let printed = text(&printed.stdout);
-    assert!(printed.starts_with("requests  2: stop 1, not ended 1\n"), "{printed}");
+    assert!(printed.starts_with("requests  2, ended: stop 1; not ended: 1\n"), "{printed}");
     assert!(printed.contains("own pass, beside prompts of others"), "{printed}");
     let words = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("Prompts of others in these: b (1,000 tokens) in 1."), "{printed}");
