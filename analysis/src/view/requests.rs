@@ -295,16 +295,14 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
 fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
     text.push('\n');
     let all = slow.slow + slow.others;
-    wrapped(
-        &format!(
-            "The slowest {} of {} {what}s took {} on average, {} more than the others:",
-            grouped(slow.slow),
-            grouped(all),
-            time(slow.slow_ns),
-            time(slow.slow_ns - slow.others_ns),
-        ),
-        text,
-    );
+    let (all, took) = (grouped(all), time(slow.slow_ns));
+    let more = time(slow.slow_ns - slow.others_ns);
+    let (n, of_slow, of_others) = match slow.slow {
+        1 => (String::new(), "", " on average"),
+        n => (grouped(n) + " ", " on average", ""),
+    };
+    let took = format!("{took}{of_slow}, {more} more than the others{of_others}");
+    wrapped(&format!("The slowest {n}of {all} {what}s took {took}:"), text);
     let line = |name: &str, slow_ns: f64, others_ns: f64, text: &mut String| {
         let _ = writeln!(
             text,
@@ -326,7 +324,10 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
             let id = known.map_or("requests that aren't known", |request| &request.id);
             let (id, tokens) = (cut(&printable(id), NAME), grouped(of.tokens));
             let tokens = if of.tokens == 1 { "1 token".to_owned() } else { tokens + " tokens" };
-            format!("{id} ({tokens}) in {}", grouped(of.in_slow))
+            match slow.slow {
+                1 => format!("{id} ({tokens})"),
+                _ => format!("{id} ({tokens}) in {}", grouped(of.in_slow)),
+            }
         });
         let names: Vec<String> = names.collect();
         let rest = slow.neighbours.len() - names.len();
@@ -335,7 +336,8 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
             1 => ", and 1 other".to_owned(),
             _ => format!(", and {} others", grouped(rest as u64)),
         };
-        wrapped(&format!("Prompts of others in these: {}{more}.", names.join(", ")), text);
+        let these = if slow.slow == 1 { "this one" } else { "these" };
+        wrapped(&format!("Prompts of others in {these}: {}{more}.", names.join(", ")), text);
     }
     let too = if slow.neighbours.is_empty() { "" } else { ", too" };
     if let Some(waited) = slow.waited.sentence(slow.slow, too) {

@@ -50,7 +50,7 @@ fn what_made_a_token_slow_is_named_in_every_form() {
     assert!(printed.starts_with("requests  2, ended: stop 1; not ended: 1\n"), "{printed}");
     assert!(printed.contains("own pass, beside prompts of others"), "{printed}");
     let words = printed.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("Prompts of others in these: b (1,000 tokens) in 1."), "{printed}");
+    assert!(words.contains("Prompts of others in this one: b (1,000 tokens)."), "{printed}");
     assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
 
     let one = run(brickscope(&["requests", "--request", "a"]).arg(dir.path()));
@@ -172,8 +172,8 @@ fn why_nobody_knows_what_a_neighbour_cost_is_in_the_json() {
     assert!(one.contains(said), "{one}");
     let all = words(&["requests"]);
     for said in [
-        "b (1,000 tokens) in 1. A thread waited for a CPU in this one, too: 85.0 ms of 90.0 ms.",
-        "Of the 1 that waited for a CPU, 1 had prompts of others, too: 90.0 ms of passes with these, and 85.0 ms of \
+        "b (1,000 tokens). A thread waited for a CPU in this one, too: 85.0 ms of 90.0 ms.",
+        "The one that waited for a CPU had prompts of others, too: 90.0 ms of passes with these, and 85.0 ms of \
          waiting in all their passes.",
     ] {
         assert!(all.contains(said), "{said}: {all}");
