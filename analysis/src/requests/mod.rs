@@ -39,6 +39,7 @@ pub use self::now::{Longest, Now, RequestNow, Stage};
 pub(crate) use self::own::OwnBricks;
 pub use self::row::{KnownPieces, Row};
 pub use self::slow::{Neighbour, Slow};
+pub(crate) use self::times::too_few;
 pub use self::times::{Times, percentile, times};
 pub use self::waits::{Waited, Waits};
 

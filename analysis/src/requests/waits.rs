@@ -231,8 +231,8 @@ mod tests {
 
     #[test]
     fn one_of_one_and_all_of_some_are_said_plainly() {
-        let begins = [(1, 1), (7, 7), (7, 1)].map(|(all, n)| so_many_of(all, "with prompts", n));
-        assert_eq!(begins, ["The one with prompts", "All 7 with prompts", "Of the 7 with prompts, 1"]);
+        let begins = [(1, 1), (7, 7), (7, 1)].map(|(all, n)| so_many_of(all, "that waited", n));
+        assert_eq!(begins, ["The one that waited", "All 7 that waited", "Of the 7 that waited, 1"]);
         let said = |intervals, of| {
             Waited { intervals, cpu_ns: [7, 7], of_ns: 9 }.sentence(of, "").expect("some waited")
         };

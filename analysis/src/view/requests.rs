@@ -17,7 +17,7 @@ pub use self::one::request;
 use super::layout::wrapped;
 use crate::requests::{
     Cause, Causes, Client, Costs, KINDS, Requests, SLOW, SLOWEST, Slow, Times, WithoutPrompts,
-    missing_passes, times,
+    missing_passes, times, too_few,
 };
 use crate::text::{cut, padded};
 use crate::words::{signed, time};
@@ -143,10 +143,15 @@ fn table<'t>(rows: impl IntoIterator<Item = &'t Times>, width: usize, text: &mut
     }
 }
 
-/// How long requests took, as a table of at most 80 columns.
+/// How long requests took, as a table of at most 80 columns, with why it lacks some percentiles.
 #[must_use]
 pub fn times_of_requests(profile: &Profile) -> String {
-    table_of_times(&times(profile))
+    let times = times(profile);
+    let mut text = table_of_times(&times);
+    if let Some(why) = too_few(&times) {
+        wrapped(&why, &mut text);
+    }
+    text
 }
 
 /// The same of times that are known.
@@ -165,6 +170,7 @@ pub fn client(client: &Client) -> String {
     text.push('\n');
     table(&client.times(), 20, &mut text);
     let mut notes = Vec::new();
+    notes.extend(too_few(&client.times()));
     if client.client_alone > 0 {
         notes.push(format!("The server's run has {} of the client's not.", client.client_alone));
     }
