@@ -275,6 +275,14 @@ fn rank_of(number: usize, percentile: u32) -> usize {
     (number * percentile as usize).div_ceil(100).max(1) - 1
 }
 
+/// Whether tokens of a run are counted by the phases of its passes: one with a prompt of a request may decode for others, and
+/// is of prefill. Then those of decode passes are not all that were generated.
+#[must_use]
+pub fn counts_by_passes(profile: &Profile) -> bool {
+    let is_of_requests = !(profile.requests.is_empty() && profile.parts.is_empty());
+    is_of_requests && !profile.phases.is_empty()
+}
+
 impl<'p> Requests<'p> {
     /// Puts requests beside passes.
     #[must_use]
