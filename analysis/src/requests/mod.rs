@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub(crate) use self::cause::{FEWEST, KINDS};
-pub use self::client::{Client, NoClient, Way};
+pub use self::client::{Client, NoClient, OF_CLIENT, Way};
 pub use self::list::{Listed, SLOWEST};
 pub(crate) use self::neighbour::CHANCE;
 pub use self::neighbour::{Beside, Cost, Costs, NotKnown, PromptCost, Sum, WithoutPrompts};

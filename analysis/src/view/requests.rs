@@ -3,6 +3,7 @@
 mod list;
 mod missed;
 mod one;
+mod seen;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,7 +14,6 @@ use brickscope_profile::text::{count, grouped, printable, printable_text};
 
 pub use self::list::list_of_requests;
 use self::missed::not_recorded;
-pub use self::one::request;
 use super::layout::wrapped;
 use crate::requests::{
     Cause, Causes, Client, Costs, KINDS, Requests, SLOW, SLOWEST, Slow, Times, WithoutPrompts,
@@ -91,6 +91,9 @@ pub fn requests(profile: &Profile) -> String {
     if profile.passes.is_empty() {
         text.push('\n');
         wrapped(NO_PASSES, &mut text);
+        if seen::is_by_client(profile) {
+            seen::say(&mut text);
+        }
         return text;
     }
     let without = WithoutPrompts::of(&requests);
@@ -103,6 +106,19 @@ pub fn requests(profile: &Profile) -> String {
         }
     }
     text
+}
+
+/// One request, token by token: what its time went to, and why it took long where it did; in the run of a client, when its
+/// tokens were there. It is [named](Requests::named) by its id, the beginning of it, its place in the list, or as the slowest.
+///
+/// # Errors
+///
+/// If the profile has no such request, or several: a sentence that says so.
+pub fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
+    match seen::is_by_client(profile) {
+        true => seen::request(profile, wanted),
+        false => one::request(profile, wanted),
+    }
 }
 
 /// What is known of the requests that were kept, where not all were.

@@ -1,6 +1,11 @@
 //! `brickscope requests`, of a run that an engine recorded by the library's calls.
 
+use std::fs;
+use std::io::Write as _;
+
 use brickscope::{BrickProfiler, Disturbance, Ending, MockClock, Part, Profile};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
 use brickscope_testing::command::{brickscope, run, text};
@@ -62,6 +67,13 @@ fn what_made_a_token_slow_is_named_in_every_form() {
         let same = run(brickscope(&["requests", "--request", other]).arg(dir.path()));
         assert_eq!(text(&same.stdout), one, "{other}");
     }
+    // Packed, it is the same run.
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&fs::read(dir.path().join("profile.json")).expect("a run")).expect("memory");
+    let gzip = dir.path().join("sent.json.gz");
+    fs::write(&gzip, packed.finish().expect("memory")).expect("it is written");
+    let same = run(brickscope(&["requests", "--request", "a"]).arg(&gzip));
+    assert_eq!(text(&same.stdout), one);
     // Of few, the list is on the first screen, too.
     let list = run(brickscope(&["requests", "--list"]).arg(dir.path()));
     let list = text(&list.stdout);
