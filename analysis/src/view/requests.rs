@@ -8,11 +8,10 @@ mod seen;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use brickscope_profile::Profile;
 use brickscope_profile::keep::KeptRequests;
 use brickscope_profile::text::{count, grouped, printable, printable_text};
+use brickscope_profile::{Profile, Request};
 
-pub use self::list::list_of_requests;
 use self::missed::not_recorded;
 use super::layout::wrapped;
 use crate::requests::{
@@ -84,6 +83,7 @@ pub fn requests(profile: &Profile) -> String {
     text.push('\n');
     if all.len() <= FEW {
         text.push_str(&list::of(&requests));
+        what_answers_are(&requests, &mut text);
     } else {
         let what = format!("`--list` lists the requests, `--request {SLOWEST}` shows the one that");
         wrapped(&format!("{what} waited longest for a further token."), &mut text);
@@ -118,6 +118,22 @@ pub fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
     match seen::is_by_client(profile) {
         true => seen::request(profile, wanted),
         false => one::request(profile, wanted),
+    }
+}
+
+/// The requests of a run, a line each, see [`requests`]; and of what their answers are counted, if not of tokens.
+#[must_use]
+pub fn list_of_requests(profile: &Profile) -> String {
+    let mut text = list::list_of_requests(profile);
+    what_answers_are(&Requests::of(profile), &mut text);
+    text
+}
+
+/// A server may hold a token back until its text is whole: then what was sent is less than what was generated.
+fn what_answers_are(requests: &Requests<'_>, text: &mut String) {
+    let is_of_pieces = |of: &Request| of.output_tokens.is_none() && !of.tokens_ns.is_empty();
+    if requests.all().iter().any(is_of_pieces) {
+        wrapped("answer: pieces of text as they came, which may be of several tokens each", text);
     }
 }
 
@@ -369,7 +385,7 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use brickscope_profile::{ClockInfo, Request, Run};
+    use brickscope_profile::{ClockInfo, Run};
 
     use super::*;
 
@@ -380,6 +396,20 @@ mod tests {
         assert_eq!(in_summary(&profile).as_deref(), Some("1; not ended: 1"));
         profile.run = Some(Run { ended_by: Some("Ctrl-C".to_owned()), ..Run::default() });
         assert_eq!(in_summary(&profile).as_deref(), Some("1; not ended: 1; ended by Ctrl-C"));
+    }
+
+    #[test]
+    fn an_answer_is_of_pieces_where_nobody_said_its_tokens() {
+        let said = "answer: pieces of text";
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.requests.push(Request { tokens_ns: vec![1, 2], ..Request::default() });
+        for text in [requests(&profile), list_of_requests(&profile)] {
+            assert_eq!(text.matches(said).count(), 1, "{text}");
+        }
+        profile.requests[0].output_tokens = Some(3);
+        for text in [requests(&profile), list_of_requests(&profile)] {
+            assert!(!text.contains(said), "{text}");
+        }
     }
 
     #[test]
