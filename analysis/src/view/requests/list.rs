@@ -19,7 +19,7 @@ const CAUSE: usize = 17;
 /// The requests of a run, a line each: their tokens, how long they waited for the first and at most for a further one, and why
 /// for that; at the end how many more came that are not recorded. At most 80 columns wide.
 #[must_use]
-pub fn list_of_requests(profile: &Profile) -> String {
+pub(super) fn list_of_requests(profile: &Profile) -> String {
     let mut text = of(&Requests::of(profile));
     if let Some(missed) = not_recorded(profile) {
         wrapped(&missed, &mut text);

@@ -19,7 +19,7 @@ use crate::words::time;
 /// # Errors
 ///
 /// If the profile has no such request, or several: a sentence that says so.
-pub fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
+pub(super) fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
     let requests = Requests::of(profile);
     let number = requests.named(wanted)?;
     let of = &requests.all()[number as usize];
