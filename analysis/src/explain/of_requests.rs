@@ -47,8 +47,7 @@ pub(super) fn of_term(profile: &Profile, term: &str) -> Vec<Section> {
             format!("the cause of {} of {} slow", grouped(n), grouped(all))
         });
         let said: Vec<String> = slow.into_iter().chain(caused).collect();
-        let said =
-            if said.is_empty() { "unknown: of too few".to_owned() } else { said.join("; ") };
+        let said = if said.is_empty() { "unknown: of too few".to_owned() } else { said.join("; ") };
         sections.push(Section::new(label(what), said));
     }
     sections

@@ -25,7 +25,7 @@ pub(super) fn request(profile: &Profile, wanted: &str) -> Result<String, String>
     let of = &requests.all()[number as usize];
     let mut text = format!("request   {}", cut(&printable(&of.id), 60));
     if let Some(ending) = of.ending {
-        let _ = write!(text, ", {ending}");
+        let _ = write!(text, ", ended: {ending}");
     }
     text.push('\n');
     let without = WithoutPrompts::of(&requests);
