@@ -1,6 +1,7 @@
 //! The model, the machine, the clock and overhead, the receipt and the devices of a run.
 
 use brickscope_analysis::receipt::Receipt;
+use brickscope_analysis::requests::counts_by_passes;
 use brickscope_profile::{CeilingReading, Ceilings, Profile, ReadingTime};
 use serde_json::json;
 
@@ -69,9 +70,13 @@ fn run(profile: &Profile) -> String {
         if run.threads > 0 {
             facts.row("threads", &count(run.threads, at("/run/threads")));
         }
+        let (prompt, generated) = match counts_by_passes(profile) {
+            true => ("tokens in prefill passes", "tokens in decode passes"),
+            false => ("tokens of the prompt", "tokens generated"),
+        };
         for (name, tokens, field) in [
-            ("tokens of the prompt", run.prompt_tokens, "prompt_tokens"),
-            ("tokens generated", run.generated_tokens, "generated_tokens"),
+            (prompt, run.prompt_tokens, "prompt_tokens"),
+            (generated, run.generated_tokens, "generated_tokens"),
         ] {
             if (run.prompt_tokens, run.generated_tokens) != (0, 0) {
                 facts.row(name, &count(tokens, at(format!("/run/{field}"))));

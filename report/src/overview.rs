@@ -242,7 +242,9 @@ pub(super) fn cards(profile: &Profile, all: &Profile, run: &str) -> String {
                 format!("{} are too few for a p99", counted(latency.count, "token", place("count")))
             }
         };
-        cards.push(("Token, p50".to_owned(), time(p50, place("p50_ns")), beside));
+        // Of requests it is the wait between two tokens, in which prompts of others may run: no pass.
+        let name = if profile.latency.of_requests { "Between tokens, p50" } else { "Token, p50" };
+        cards.push((name.to_owned(), time(p50, place("p50_ns")), beside));
     }
     cards.extend(left_out(profile, all, &source));
     if let Some(measured) = &profile.overhead.measured {

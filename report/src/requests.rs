@@ -6,8 +6,9 @@ use std::fmt::Write;
 use brickscope_analysis::requests::percentile;
 use brickscope_analysis::view;
 use brickscope_profile::{Phase, Profile, Request};
+use serde_json::{Value, json};
 
-use super::figure::{absent, at, sub, time};
+use super::figure::{absent, at, div, sub, time};
 use super::html::{Table, note, told};
 
 /// The most requests of the picture.
@@ -57,18 +58,50 @@ fn lengths(profile: &Profile) -> String {
     }
     let columns = ["Time", "#p50", "#p95", "#p99", "#Longest"];
     let mut table = Table::new("How long requests took", &columns);
-    for (name, mut times) in
-        [("to the first token", first), ("between tokens", between), ("whole request", whole)]
-    {
+    for times in [&mut first, &mut between, &mut whole] {
         times.sort_by_key(|(ns, _)| *ns);
-        let shown = |of: Option<&Measured>| match of {
-            Some((ns, [end, begin])) => time(*ns, sub(at(end.clone()), at(begin.clone()))),
-            None => absent("-"),
-        };
-        let [p50, p95, p99] = [50, 95, 99].map(|nth| shown(percentile(&times, nth)));
-        table.row(&[name, &p50, &p95, &p99, &shown(times.last())]);
+    }
+    let rows = [
+        row("to the first token", &first, measured),
+        row("between tokens", &between, measured),
+        row("time per token", &per_token(profile), |(ns, from)| time(*ns, from.clone())),
+        row("whole request", &whole, measured),
+    ];
+    for row in &rows {
+        table.row(&row.each_ref().map(String::as_str));
     }
     table.end() + &note("Percentiles of too few requests are not shown.")
+}
+
+/// The cells of a row: percentiles of what is sorted, and the longest.
+fn row<T>(name: &str, sorted: &[T], shown: impl Fn(&T) -> String) -> [String; 5] {
+    let shown = |of: Option<&T>| of.map_or_else(|| absent("-"), &shown);
+    let [p50, p95, p99] = [50, 95, 99].map(|nth| shown(percentile(sorted, nth)));
+    [name.to_owned(), p50, p95, p99, shown(sorted.last())]
+}
+
+fn measured((ns, [end, begin]): &Measured) -> String {
+    time(*ns, sub(at(end.clone()), at(begin.clone())))
+}
+
+/// What a token after the first one took on average, of each request that had some, with where that is from; sorted.
+fn per_token(profile: &Profile) -> Vec<(f64, Value)> {
+    let each = profile.requests.iter().enumerate().filter_map(|(nth, of)| {
+        let pieces = of.tokens_ns.len();
+        let (first, last) = (of.tokens_ns.first()?, of.tokens_ns.last()?);
+        let field = |name: &str| at(format!("/requests/{nth}/{name}"));
+        // As `Request::mean_token_ns` has it.
+        let (tokens, from) = match of.output_tokens.filter(|&tokens| tokens > pieces as u64) {
+            Some(tokens) => (tokens, field("output_tokens")),
+            None => (pieces as u64, json!(["count", format!("/requests/{nth}/tokens_ns")])),
+        };
+        let took = sub(field(&format!("tokens_ns/{}", pieces - 1)), field("tokens_ns/0"));
+        let mean_ns = last.saturating_sub(*first) as f64 / (tokens - 1) as f64;
+        (pieces > 1).then(|| (mean_ns, div(took, sub(from, json!(["const", 1])))))
+    });
+    let mut each: Vec<(f64, Value)> = each.collect();
+    each.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    each
 }
 
 /// The slowest requests below the passes that ran meanwhile.

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use brickscope_formats::import::packed_run;
 use brickscope_profile::Profile;
 
 use crate::files::{PROFILE, processes, profile_in, receipt_in};
@@ -52,6 +53,9 @@ pub fn load(run: &Path) -> Result<Profile> {
     if run.is_dir() && fs::metadata(&path).is_ok_and(|found| found.file_type().is_fifo()) {
         bail!("{}: it is a pipe, not a file", path.display());
     }
+    if let Some(packed) = packed(&path)? {
+        return Ok(packed);
+    }
     if let Some(what) = what_else(&path) {
         bail!("{} is {what}", path.display());
     }
@@ -69,12 +73,24 @@ pub fn load(run: &Path) -> Result<Profile> {
     })
 }
 
-/// Describes a file that isn't a run, by its first bytes, and names the command that reads it.
-pub(crate) fn what_else(path: &Path) -> Option<String> {
-    // Bytes read from a pipe would be lost.
+/// The run in a file that somebody packed by gzip; `None` if it is no such file.
+fn packed(path: &Path) -> Result<Option<Profile>> {
+    let Some([0x1f, 0x8b, ..]) = start_of(path).as_deref() else { return Ok(None) };
+    let Some(text) = packed_run(path)? else { return Ok(None) };
+    Ok(Some(Profile::from_json(&text, path)?))
+}
+
+/// The first bytes of a file. `None` of anything else: bytes read from a pipe would be lost.
+fn start_of(path: &Path) -> Option<Vec<u8>> {
     fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     let mut start = Vec::new();
     fs::File::open(path).ok()?.take(8).read_to_end(&mut start).ok()?;
+    Some(start)
+}
+
+/// Describes a file that isn't a run, by its first bytes, and names the command that reads it.
+pub(crate) fn what_else(path: &Path) -> Option<String> {
+    let start = start_of(path)?;
     let file = path.display();
     match &start[..] {
         [b'G', b'G', b'U', b'F', ..] => Some(format!(

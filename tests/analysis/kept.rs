@@ -159,6 +159,6 @@ fn requests_that_were_kept_are_told_by_their_passes_and_times_are_of_all() {
     let median = between.p50_ns.expect("there are enough");
     assert!((545..555).contains(&median), "{median}");
     let text = view::requests(&profile);
-    assert!(text.starts_with("requests  1,000: stop 1,000\n"), "{text}");
+    assert!(text.starts_with("requests  1,000, ended: stop 1,000\n"), "{text}");
     assert_eq!(text.matches("what follows is of 1 kept").count(), 1, "{text}");
 }

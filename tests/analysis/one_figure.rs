@@ -1,8 +1,8 @@
 //! One run, one figure: what screens say of the same thing is the same.
 
 use brickscope::{
-    BrickId, BrickProfiler, Ceilings, Disturbance, MockClock, Phase, Profile, Profiled, Repeated,
-    Repetition, Run, TimedPass, TimedSpan, TimedWork, Work,
+    BrickId, BrickProfiler, Ceilings, Disturbance, MockClock, Part, Phase, Profile, Profiled,
+    Repeated, Repetition, Run, TimedPass, TimedSpan, TimedWork, Work,
 };
 use brickscope_analysis::explain;
 use brickscope_analysis::findings::Findings;
@@ -386,4 +386,28 @@ fn each_screen_says_that_passes_overlapped_and_how_fast_they_were_together() {
     assert_eq!(Overlapped::of(&run(&[]), Phase::Decode), None);
     let json: serde_json::Value = serde_json::from_str(&view::json(&run(&[]))).expect("JSON");
     assert_eq!(json["rates"][0].get("passes_overlapped"), None);
+}
+
+#[test]
+fn tokens_of_a_run_whose_requests_share_passes_are_named_by_the_passes() {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let requests = profiler.requests();
+    let (a, b) = (requests.arrive("a"), requests.arrive("b"));
+    // The second pass decodes, too, and its tokens are of prefill.
+    let shared = [Part::prompt(b, 7, 0), Part::decode(a, 5)];
+    for parts in [&[Part::prompt(a, 5, 0)][..], &shared, &[Part::decode(a, 6)]] {
+        let pass = profiler.begin_pass_of(parts);
+        hand.advance(1_000);
+        profiler.end_pass(pass, parts.iter().map(|of| of.tokens).sum(), 0);
+    }
+    let mut profile = profiler.profile();
+    let run = Run { backend: "any".to_owned(), threads: 1, ..Run::default() };
+    profile.run = Some(Run { prompt_tokens: 13, generated_tokens: 1, ..run });
+    let report = on_one_line(&view::report(&profile));
+    assert!(report.contains("13 tokens in prefill passes, 1 in decode passes"), "{report}");
+    let first = view::summary(&profile, Size { columns: 80, rows: 24 }, None).to_string();
+    assert!(first.contains("13 tokens in prefill passes + 1"), "{first}");
+    assert!(!report.contains(" generated"), "{report}");
 }

@@ -457,6 +457,22 @@ fn on_a_device(grain: impl Fn(u64) -> Grain) -> Profile {
 }
 
 #[test]
+fn the_wait_between_two_tokens_of_a_request_is_told_from_a_pass() {
+    let mut profile = run(1, |_| 0);
+    profile.latency.of_requests = true;
+    profile.latency.per_token.mean_ns = Some(92.5e6);
+    profile.latency.per_token.percentiles.p50_ns = Some(39_100_000);
+    let text = screen(&profile, (80, 24));
+    let said = "\n         between tokens, prompts of others included: mean 92.5 ms, p50 39.1 ms\n";
+    assert!(text.contains(said), "{text}");
+    // Elsewhere on the line of a rate it is of passes.
+    profile.latency.of_requests = false;
+    let text = screen(&profile, (80, 24));
+    assert!(text.contains("mean 92.5 ms, p50 39.1 ms"), "{text}");
+    assert!(!text.contains("between tokens"), "{text}");
+}
+
+#[test]
 fn a_device_of_which_only_whole_passes_were_timed_has_no_gaps() {
     for (grain, name) in [(Grain::Pass, "(whole passes)"), (Grain::Layer, "(in layers)")] {
         let profile = on_a_device(|_| grain);

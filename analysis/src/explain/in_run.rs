@@ -9,7 +9,7 @@ use brickscope_profile::{
 };
 use serde::Serialize;
 
-use super::{Group, Page, Section};
+use super::{Group, Page, Section, of_requests};
 use crate::findings::{Finding, Findings, Unknown};
 use crate::passes::all_streams;
 use crate::rate::{self, ByDevice, Rate, imported_tests};
@@ -496,7 +496,7 @@ fn of_term(profile: &Profile, term: &str) -> Vec<Section> {
             let text = if names.is_empty() { NO_DEVICE.to_owned() } else { names.join(", ") };
             vec![Section::new("devices", text)]
         }
-        _ => Vec::new(),
+        _ => of_requests::of_term(profile, term),
     }
 }
 

@@ -11,6 +11,7 @@
 //! ```
 
 mod in_run;
+mod of_requests;
 
 use std::sync::LazyLock;
 
@@ -388,6 +389,18 @@ mod tests {
             "percentile",
             "finding",
             "receipt",
+            "first token",
+            "first tokens",
+            "further token",
+            "between tokens",
+            "time per token",
+            "whole request",
+            "TTFT",
+            "TPOT",
+            "ITL",
+            "neighbour",
+            "goodput",
+            "late",
         ];
         let names = Piece::ALL.map(Piece::name).into_iter().chain(causes.map(Cause::name));
         for name in names.chain(reaches.map(Reach::name)).chain(screens) {

@@ -14,6 +14,9 @@ const HALF: u64 = 2;
 /// Fewer intervals have no typical one.
 const FEWEST: usize = 20;
 
+/// The backend of a run that has what a client of a server saw.
+pub const OF_CLIENT: &str = "a client of a server";
+
 /// A stretch between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -245,10 +245,8 @@ mod tests {
         let said = ": r0, r1, r2, r3, r4, …; or `slowest`, `slowest-first`, `longest`";
         assert!(why.ends_with(said), "{why}");
         // Of each it is said why there is none.
-        let none = Profile {
-            requests: vec![Request::default()],
-            ..Profile::empty(ClockInfo::default())
-        };
+        let none =
+            Profile { requests: vec![Request::default()], ..Profile::empty(ClockInfo::default()) };
         let why = NAMED.map(|(name, ..)| Requests::of(&none).named(name));
         assert_eq!(why, NAMED.map(|(.., why)| Err(why.to_owned())));
     }

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub(crate) use self::cause::{FEWEST, KINDS};
-pub use self::client::{Client, NoClient, Way};
+pub use self::client::{Client, NoClient, OF_CLIENT, Way};
 pub use self::list::{LONGEST, Listed, SLOWEST, SLOWEST_FIRST};
 pub(crate) use self::neighbour::CHANCE;
 pub use self::neighbour::{Beside, Cost, Costs, NotKnown, PromptCost, Sum, WithoutPrompts};
@@ -43,6 +43,7 @@ pub use self::others::InPasses;
 pub(crate) use self::own::OwnBricks;
 pub use self::row::{KnownPieces, Row};
 pub use self::slow::{Neighbour, Slow};
+pub(crate) use self::times::too_few;
 pub use self::times::{Times, percentile, times};
 pub use self::waits::{Waited, Waits};
 
@@ -279,6 +280,14 @@ pub(crate) fn rank(sorted: &[u64], percentile: u32) -> Option<u64> {
 /// Where that is.
 fn rank_of(number: usize, percentile: u32) -> usize {
     (number * percentile as usize).div_ceil(100).max(1) - 1
+}
+
+/// Whether tokens of a run are counted by the phases of its passes: one with a prompt of a request may decode for others, and
+/// is of prefill. Then those of decode passes are not all that were generated.
+#[must_use]
+pub fn counts_by_passes(profile: &Profile) -> bool {
+    let is_of_requests = !(profile.requests.is_empty() && profile.parts.is_empty());
+    is_of_requests && !profile.phases.is_empty()
 }
 
 impl<'p> Requests<'p> {

@@ -76,12 +76,32 @@ impl Times {
 /// The 50th, 95th or 99th percentile of what is sorted: one of them. `None` where [too few](Times) tell it.
 #[must_use]
 pub fn percentile<T>(sorted: &[T], nth: u32) -> Option<&T> {
-    let fewest = match nth {
+    sorted.get(rank_of(sorted.len(), nth)).filter(|_| sorted.len() >= fewest(nth))
+}
+
+/// How many times a percentile is told by.
+const fn fewest(nth: u32) -> usize {
+    match nth {
         ..=50 => 7,
         51..=95 => 90,
         _ => 459,
+    }
+}
+
+/// Why some percentiles of some times have no figure: how many each of them needs. `None` if all that have times have it.
+#[must_use]
+pub(crate) fn too_few(times: &[Times]) -> Option<String> {
+    let lacking = |nth: u32, of: fn(&Times) -> Option<u64>| {
+        let lacks = times.iter().any(|times| times.of > 0 && of(times).is_none());
+        lacks.then(|| format!("a p{nth} needs {}", fewest(nth)))
     };
-    sorted.get(rank_of(sorted.len(), nth)).filter(|_| sorted.len() >= fewest)
+    let needs = [
+        lacking(50, |times| times.p50_ns),
+        lacking(95, |times| times.p95_ns),
+        lacking(99, |times| times.p99_ns),
+    ];
+    let needs: Vec<String> = needs.into_iter().flatten().collect();
+    (!needs.is_empty()).then(|| format!("- is of too few: {}.", needs.join(", ")))
 }
 
 /// How long requests took to their first tokens (TTFT), between tokens (ITL), for a further token on average (TPOT), and in all
@@ -115,6 +135,16 @@ pub fn times(profile: &Profile) -> [Times; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_percentile_of_too_few_says_how_many_it_needs() {
+        let of = |n: u64| Times::of(NAMES[0], 0..n);
+        assert_eq!(too_few(&[of(459), of(0)]), None);
+        let said = |n: u64| too_few(&[of(459), of(n)]).expect("it lacks some");
+        assert_eq!(said(90), "- is of too few: a p99 needs 459.");
+        assert_eq!(said(68), "- is of too few: a p95 needs 90, a p99 needs 459.");
+        assert!(said(6).contains("a p50 needs 7, "));
+    }
 
     #[test]
     fn no_percentile_of_times_that_were_added_up_is_longer_than_the_longest() {

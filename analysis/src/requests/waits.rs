@@ -94,15 +94,25 @@ impl Waited {
         }
     }
 
-    /// `A thread waited for a CPU in 31 of these 31, too: 2.49 s of 3.85 s.` None if none waited.
+    /// `A thread waited for a CPU in all 31 of these, too: 2.49 s of 3.85 s.` None if none waited.
     pub(crate) fn sentence(&self, of: u64, too: &str) -> Option<String> {
         let these = match (self.intervals, of) {
             (0, _) => return None,
             (1, 1) => "this one".to_owned(),
+            (n, of) if n == of => format!("all {n} of these"),
             (n, of) => format!("{n} of these {of}"),
         };
         let (waited, all) = (range(self.cpu_ns), time(self.of_ns as f64));
         Some(format!("A thread waited for a CPU in {these}{too}: {waited} of {all}."))
+    }
+}
+
+/// `Of the 7 with prompts, 3`, `All 7 with prompts`, or of a single one `The one with prompts`: the begin of a sentence.
+fn so_many_of(all: u64, which: &str, n: u64) -> String {
+    match (n, all) {
+        (1, 1) => format!("The one {which}"),
+        (n, all) if n == all => format!("All {all} {which}"),
+        _ => format!("Of the {all} {which}, {n}"),
     }
 }
 
@@ -157,8 +167,8 @@ impl Causes {
         }
         if both > 0 {
             said.push(format!(
-                "Of the {waiting} that waited for a CPU, {both} had prompts of others, too: {} of passes with these, and {} \
-                 of waiting in all their passes.",
+                "{} had prompts of others, too: {} of passes with these, and {} of waiting in all their passes.",
+                so_many_of(waiting, "that waited for a CPU", both),
                 time(beside_ns as f64),
                 range(waited.cpu_ns)
             ));
@@ -172,8 +182,8 @@ impl Causes {
         }
         if waited.intervals > 0 {
             said.push(format!(
-                "Of the {prompts} with prompts of others, {} waited for a CPU, too: {} of {}.",
-                waited.intervals,
+                "{} waited for a CPU, too: {} of {}.",
+                so_many_of(prompts, "with prompts of others", waited.intervals),
                 range(waited.cpu_ns),
                 time(waited.of_ns as f64)
             ));
@@ -217,6 +227,18 @@ mod tests {
         let requests = Requests::of(&profile);
         let interval = requests.intervals(0).next().expect("a token");
         requests.waits(&Interval { from_ns, ..interval })
+    }
+
+    #[test]
+    fn one_of_one_and_all_of_some_are_said_plainly() {
+        let begins = [(1, 1), (7, 7), (7, 1)].map(|(all, n)| so_many_of(all, "that waited", n));
+        assert_eq!(begins, ["The one that waited", "All 7 that waited", "Of the 7 that waited, 1"]);
+        let said = |intervals, of| {
+            Waited { intervals, cpu_ns: [7, 7], of_ns: 9 }.sentence(of, "").expect("some waited")
+        };
+        assert_eq!(said(1, 1), "A thread waited for a CPU in this one: 7 ns of 9 ns.");
+        assert_eq!(said(3, 3), "A thread waited for a CPU in all 3 of these: 7 ns of 9 ns.");
+        assert_eq!(said(1, 3), "A thread waited for a CPU in 1 of these 3: 7 ns of 9 ns.");
     }
 
     #[test]

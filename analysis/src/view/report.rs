@@ -12,6 +12,7 @@ use brickscope_profile::{
 
 use crate::passes::is_of_device;
 use crate::rate;
+use crate::requests::counts_by_passes;
 use crate::typical::{self, OnePass};
 use crate::view::between::beside;
 use crate::view::layout::{labelled, milliseconds, wrapped};
@@ -432,8 +433,14 @@ fn what_ran(profile: &Profile, text: &mut String) {
         };
         let mut parts = vec![format!("{}{threads}", printable(&run.backend))];
         if (run.prompt_tokens, run.generated_tokens) != (0, 0) {
-            parts.push(count(run.prompt_tokens, "prompt token"));
-            parts.push(format!("{} generated", run.generated_tokens));
+            let (prompt, generated) = (run.prompt_tokens, run.generated_tokens);
+            parts.extend(match counts_by_passes(profile) {
+                true => [
+                    format!("{} in prefill passes", count(prompt, "token")),
+                    format!("{generated} in decode passes"),
+                ],
+                false => [count(prompt, "prompt token"), format!("{generated} generated")],
+            });
         }
         lines.push(("run", parts.join(", ")));
         if let Some(engine) = &run.engine {

@@ -4,21 +4,20 @@ mod list;
 mod missed;
 mod names;
 mod one;
+mod seen;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use brickscope_profile::keep::KeptRequests;
 use brickscope_profile::text::{count, grouped, printable, printable_text};
-use brickscope_profile::{Profile, Run};
+use brickscope_profile::{Profile, Request, Run};
 
-pub use self::list::list_of_requests;
 use self::missed::not_recorded;
-pub use self::one::request;
 use super::layout::wrapped;
 use crate::requests::{
     Cause, Causes, Client, Costs, KINDS, LONGEST, Order, Requests, SLOW, SLOWEST, SLOWEST_FIRST,
-    Slow, Times, WithoutPrompts, missing_passes, times,
+    Slow, Times, WithoutPrompts, missing_passes, times, too_few,
 };
 use crate::text::{cut, padded};
 use crate::words::{signed, time};
@@ -94,12 +93,16 @@ pub fn requests(profile: &Profile) -> String {
     text.push('\n');
     if all.len() <= FEW {
         text.push_str(&list::of(&requests, None));
+        what_answers_are(&requests, &mut text);
     } else {
         wrapped(&which_to_look_at(&requests), &mut text);
     }
     if profile.passes.is_empty() {
         text.push('\n');
         wrapped(NO_PASSES, &mut text);
+        if seen::is_by_client(profile) {
+            seen::say(&mut text);
+        }
         return text;
     }
     let without = WithoutPrompts::of(&requests);
@@ -131,6 +134,36 @@ fn which_to_look_at(requests: &Requests<'_>) -> String {
         false => format!(" `--request` shows one: {}.", longest.join(", ")),
     };
     format!("`--list` lists the requests.{one}")
+}
+
+/// One request, token by token: what its time went to, and why it took long where it did; in the run of a client, when its
+/// tokens were there. It is [named](Requests::named) by its id, the beginning of it, its place in the list, or as the slowest.
+///
+/// # Errors
+///
+/// If the profile has no such request, or several: a sentence that says so.
+pub fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
+    match seen::is_by_client(profile) {
+        true => seen::request(profile, wanted),
+        false => one::request(profile, wanted),
+    }
+}
+
+/// The requests of a run, a line each, see [`requests`]; and of what their answers are counted, if not of tokens. They are in
+/// the order in which they were told, or in one that is asked for.
+#[must_use]
+pub fn list_of_requests(profile: &Profile, order: Option<Order>) -> String {
+    let mut text = list::list_of_requests(profile, order);
+    what_answers_are(&Requests::of(profile), &mut text);
+    text
+}
+
+/// A server may hold a token back until its text is whole: then what was sent is less than what was generated.
+fn what_answers_are(requests: &Requests<'_>, text: &mut String) {
+    let is_of_pieces = |of: &Request| of.output_tokens.is_none() && !of.tokens_ns.is_empty();
+    if requests.all().iter().any(is_of_pieces) {
+        wrapped("answer: pieces of text as they came, which may be of several tokens each", text);
+    }
 }
 
 /// What is known of the requests that were kept, where not all were.
@@ -171,10 +204,15 @@ fn table<'t>(rows: impl IntoIterator<Item = &'t Times>, width: usize, text: &mut
     }
 }
 
-/// How long requests took, as a table of at most 80 columns.
+/// How long requests took, as a table of at most 80 columns, with why it lacks some percentiles.
 #[must_use]
 pub fn times_of_requests(profile: &Profile) -> String {
-    table_of_times(&times(profile))
+    let times = times(profile);
+    let mut text = table_of_times(&times);
+    if let Some(why) = too_few(&times) {
+        wrapped(&why, &mut text);
+    }
+    text
 }
 
 /// The same of times that are known.
@@ -193,6 +231,7 @@ pub fn client(client: &Client) -> String {
     text.push('\n');
     table(&client.times(), 20, &mut text);
     let mut notes = Vec::new();
+    notes.extend(too_few(&client.times()));
     if client.client_alone > 0 {
         notes.push(format!("The server's run has {} of the client's not.", client.client_alone));
     }
@@ -248,16 +287,21 @@ fn how_they_ended(profile: &Profile) -> String {
     for request in listed {
         match (request.ended_ns, request.ending) {
             (None, _) => going_on += 1,
-            (Some(_), None) => *endings.entry("ended".to_owned()).or_default() += 1,
+            (Some(_), None) => *endings.entry("unknown how".to_owned()).or_default() += 1,
             (Some(_), Some(ending)) => *endings.entry(ending.to_string()).or_default() += 1,
         }
     }
-    let mut parts: Vec<String> =
+    let endings: Vec<String> =
         endings.iter().map(|(name, n)| format!("{name} {}", grouped(*n))).collect();
-    if going_on > 0 {
-        parts.push(format!("not ended {}", grouped(going_on)));
+    let mut said = grouped(all);
+    // Without this word, `length 68` reads as a size.
+    if !endings.is_empty() {
+        let _ = write!(said, ", ended: {}", endings.join(", "));
     }
-    format!("{}: {}", grouped(all), parts.join(", "))
+    if going_on > 0 {
+        let _ = write!(said, "; not ended: {}", grouped(going_on));
+    }
+    said
 }
 
 /// How many took much longer than the median, what each of these waited for most, and what prompts of others cost them.
@@ -318,16 +362,14 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
 fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
     text.push('\n');
     let all = slow.slow + slow.others;
-    wrapped(
-        &format!(
-            "The slowest {} of {} {what}s took {} on average, {} more than the others:",
-            grouped(slow.slow),
-            grouped(all),
-            time(slow.slow_ns),
-            time(slow.slow_ns - slow.others_ns),
-        ),
-        text,
-    );
+    let (all, took) = (grouped(all), time(slow.slow_ns));
+    let more = time(slow.slow_ns - slow.others_ns);
+    let (n, of_slow, of_others) = match slow.slow {
+        1 => (String::new(), "", " on average"),
+        n => (grouped(n) + " ", " on average", ""),
+    };
+    let took = format!("{took}{of_slow}, {more} more than the others{of_others}");
+    wrapped(&format!("The slowest {n}of {all} {what}s took {took}:"), text);
     let line = |name: &str, slow_ns: f64, others_ns: f64, text: &mut String| {
         let _ = writeln!(
             text,
@@ -349,7 +391,10 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
             let id = known.map_or("requests that aren't known", |request| &request.id);
             let (id, tokens) = (cut(&printable(id), NAME), grouped(of.tokens));
             let tokens = if of.tokens == 1 { "1 token".to_owned() } else { tokens + " tokens" };
-            format!("{id} ({tokens}) in {}", grouped(of.in_slow))
+            match slow.slow {
+                1 => format!("{id} ({tokens})"),
+                _ => format!("{id} ({tokens}) in {}", grouped(of.in_slow)),
+            }
         });
         let names: Vec<String> = names.collect();
         let rest = slow.neighbours.len() - names.len();
@@ -358,7 +403,8 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
             1 => ", and 1 other".to_owned(),
             _ => format!(", and {} others", grouped(rest as u64)),
         };
-        wrapped(&format!("Prompts of others in these: {}{more}.", names.join(", ")), text);
+        let these = if slow.slow == 1 { "this one" } else { "these" };
+        wrapped(&format!("Prompts of others in {these}: {}{more}.", names.join(", ")), text);
     }
     let too = if slow.neighbours.is_empty() { "" } else { ", too" };
     if let Some(waited) = slow.waited.sentence(slow.slow, too) {
@@ -368,7 +414,7 @@ fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    use brickscope_profile::{ClockInfo, Request};
+    use brickscope_profile::ClockInfo;
 
     use super::*;
 
@@ -376,9 +422,23 @@ mod tests {
     fn what_ended_a_server_is_said_and_warned_of_by_nothing() {
         let mut profile = Profile::empty(ClockInfo::default());
         profile.requests.push(Request::default());
-        assert_eq!(in_summary(&profile).as_deref(), Some("1: not ended 1"));
+        assert_eq!(in_summary(&profile).as_deref(), Some("1; not ended: 1"));
         profile.run = Some(Run { ended_by: Some("Ctrl-C".to_owned()), ..Run::default() });
-        assert_eq!(in_summary(&profile).as_deref(), Some("1: not ended 1; ended by Ctrl-C"));
+        assert_eq!(in_summary(&profile).as_deref(), Some("1; not ended: 1; ended by Ctrl-C"));
+    }
+
+    #[test]
+    fn an_answer_is_of_pieces_where_nobody_said_its_tokens() {
+        let said = "answer: pieces of text";
+        let mut profile = Profile::empty(ClockInfo::default());
+        profile.requests.push(Request { tokens_ns: vec![1, 2], ..Request::default() });
+        for text in [requests(&profile), list_of_requests(&profile)] {
+            assert_eq!(text.matches(said).count(), 1, "{text}");
+        }
+        profile.requests[0].output_tokens = Some(3);
+        for text in [requests(&profile), list_of_requests(&profile)] {
+            assert!(!text.contains(said), "{text}");
+        }
     }
 
     #[test]

@@ -128,6 +128,7 @@ mod asking {
     use anyhow::{Context, Result, bail};
     use brickscope::load::{self as file, Limit};
     use brickscope::{Profile, Run};
+    use brickscope_analysis::requests::OF_CLIENT;
     use brickscope_load::{
         Api, Driven, Figures, Pace, Plan, Progress, Screen, Server, Settings, Slo, drive, read,
     };
@@ -268,7 +269,7 @@ mod asking {
         profile.named = machine_name::named();
         profile.run = Some(Run {
             command: text::command_line(),
-            backend: "a client of a server".to_owned(),
+            backend: OF_CLIENT.to_owned(),
             prompt_tokens,
             generated_tokens,
             seed: Some(seed),

@@ -85,6 +85,8 @@ pub(crate) fn run(args: &RequestsArgs) -> Result<()> {
         None => view::requests(&profile),
     };
     let client = client.map(|client| format!("\n{}", view::requests_of_client(&client)));
+    // What only its client saw names the command that puts it beside the server's run.
+    let text = text.replace("--client RUN", &format!("--client {}", output::shown(&run)));
     output::print(text + &client.unwrap_or_default())
 }
 

@@ -54,6 +54,13 @@ fn what_a_server_answers_is_a_run_with_the_same_figures_everywhere() {
     assert_eq!(table(&requests), table(&text));
     assert!(requests.contains("No passes are in this run"), "{requests}");
 
+    let mut one = brickscope(&[]);
+    one.arg("requests").arg(&run).args(["--request", "slowest"]);
+    let one = String::from_utf8(one.output().expect("it runs").stdout).expect("text");
+    let beside = format!("brickscope requests SERVER_RUN --client {}\n", run.display());
+    assert!(one.contains(&beside) && requests.ends_with(&beside), "{one}{requests}");
+    assert!(!one.contains("unattributed"), "{one}");
+
     let show = brickscope(&[]).arg("show").arg(&run).output().expect("it runs");
     let show = String::from_utf8(show.stdout).expect("text");
     assert!(show.starts_with("Requests as who asked a server saw them"), "{show}");

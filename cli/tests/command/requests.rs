@@ -1,6 +1,11 @@
 //! `brickscope requests`, of a run that an engine recorded by the library's calls.
 
+use std::fs;
+use std::io::Write as _;
+
 use brickscope::{BrickProfiler, Disturbance, Ending, MockClock, Part, Profile};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
 use brickscope_testing::command::{brickscope, run, text};
@@ -47,10 +52,10 @@ fn what_made_a_token_slow_is_named_in_every_form() {
 
     let printed = run(brickscope(&["requests"]).arg(dir.path()));
     let printed = text(&printed.stdout);
-    assert!(printed.starts_with("requests  2: stop 1, not ended 1\n"), "{printed}");
+    assert!(printed.starts_with("requests  2, ended: stop 1; not ended: 1\n"), "{printed}");
     assert!(printed.contains("own pass, beside prompts of others"), "{printed}");
     let words = printed.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("Prompts of others in these: b (1,000 tokens) in 1."), "{printed}");
+    assert!(words.contains("Prompts of others in this one: b (1,000 tokens)."), "{printed}");
     assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
 
     let one = run(brickscope(&["requests", "--request", "a"]).arg(dir.path()));
@@ -58,7 +63,8 @@ fn what_made_a_token_slow_is_named_in_every_form() {
     let first = "own pass, alone 10.0 ms, with 9 tokens of its prompt; queue 2.00 ms";
     let one_line = one.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(one_line.contains(first), "{one}");
-    let beside = "beside b (no. 2): 1,000 tokens of its prompt in 90.0 ms of passes slow: prompts of others";
+    let beside =
+        "beside b (no. 2): 1,000 tokens of its prompt in 90.0 ms of passes slow: prompts of others";
     assert!(one_line.contains(beside), "{one}");
     assert_eq!(one.matches("slow: ").count(), 1, "{one}");
     assert!(one.contains("slow: prompts of others"), "{one}");
@@ -75,6 +81,13 @@ fn what_made_a_token_slow_is_named_in_every_form() {
     let refused = refused.expect("the command starts");
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("`first`, `worst`, `arrival` or `total`"));
+    // Packed, it is the same run.
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&fs::read(dir.path().join("profile.json")).expect("a run")).expect("memory");
+    let gzip = dir.path().join("sent.json.gz");
+    fs::write(&gzip, packed.finish().expect("memory")).expect("it is written");
+    let same = run(brickscope(&["requests", "--request", "a"]).arg(&gzip));
+    assert_eq!(text(&same.stdout), one);
     // Of few, the list is on the first screen, too.
     let list = run(brickscope(&["requests", "--list"]).arg(dir.path()));
     let list = text(&list.stdout);
@@ -192,12 +205,13 @@ fn why_nobody_knows_what_a_neighbour_cost_is_in_the_json() {
         text(&printed.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let one = words(&["requests", "--request", "a"]);
-    let said = "90.0 ms of passes slow: waiting for a CPU in its passes a thread waited 85.0 ms for a CPU";
+    let said =
+        "90.0 ms of passes slow: waiting for a CPU in its passes a thread waited 85.0 ms for a CPU";
     assert!(one.contains(said), "{one}");
     let all = words(&["requests"]);
     for said in [
-        "b (1,000 tokens) in 1. A thread waited for a CPU in this one, too: 85.0 ms of 90.0 ms.",
-        "Of the 1 that waited for a CPU, 1 had prompts of others, too: 90.0 ms of passes with these, and 85.0 ms of \
+        "b (1,000 tokens). A thread waited for a CPU in this one, too: 85.0 ms of 90.0 ms.",
+        "The one that waited for a CPU had prompts of others, too: 90.0 ms of passes with these, and 85.0 ms of \
          waiting in all their passes.",
     ] {
         assert!(all.contains(said), "{said}: {all}");

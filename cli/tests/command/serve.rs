@@ -233,7 +233,7 @@ fn is_as_it_says(server: &str) {
     let mut command = brickscope(&["requests"]);
     let output = command.arg(&run).output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.starts_with("requests  12: cancelled 1, error 1, length 10\n"), "{text}");
+    assert!(text.starts_with("requests  12, ended: cancelled 1, error 1, length 10\n"), "{text}");
 }
 
 /// What there is no room for is in the sums, and of what is kept each pass is known.

@@ -105,6 +105,32 @@ pub fn read_file(
     with_lost(read, lost)
 }
 
+/// The text of a run of brickscope that somebody packed by gzip. `None` if the file is no gzip file, or holds something else.
+///
+/// # Errors
+///
+/// If it breaks off, or has more than [`MAX_BYTES`] unpacked or far more than its size.
+pub fn packed_run(path: &Path) -> Result<Option<String>, ImportError> {
+    let at = At { path };
+    let mut file = Unpacked::open(path).map_err(|error| at.whole(error.to_string()))?;
+    let mut bytes = Vec::new();
+    if !file.is_gzip() || file.read_up_to(BEGIN, &mut bytes, &at).is_err() {
+        return Ok(None);
+    }
+    let is_run = {
+        let begin = String::from_utf8_lossy(&bytes);
+        begin.trim_start().starts_with('{') && begin.contains("\"brickscope_version\"")
+    };
+    if !is_run {
+        return Ok(None);
+    }
+    file.read_all(&mut bytes, &at)?;
+    match file.breaks_off {
+        Some(error) => Err(at.place("a gzip file", error)),
+        None => text_of(bytes, &at).map(Some),
+    }
+}
+
 /// Reads the file of a graph's capture, as [`read_capture`](super::read_capture) does; it may have any length and be packed.
 ///
 /// # Errors
@@ -148,7 +174,7 @@ fn text_of(bytes: Vec<u8>, at: &At<'_>) -> Result<String, ImportError> {
 /// What a file of no known format is.
 fn of_no_format(text: &str, path: &Path) -> String {
     let file = path.display();
-    if Profile::load(path).is_ok() {
+    if Profile::from_json(text, path).is_ok() {
         return format!("is a run already: `brickscope show {file}`");
     }
     if text.trim().is_empty() {

@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use brickscope_profile::name::category_of;
 pub use brickscope_profile::run::Format;
 
-pub use self::file::{read_capture_file, read_file};
+pub use self::file::{packed_run, read_capture_file, read_file};
 pub use self::kineto::Captured;
 pub use self::limits::{add_limits, state_limits, stated};
 pub use self::other::{decoded, told};

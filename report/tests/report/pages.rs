@@ -92,9 +92,12 @@ fn a_page_of_a_server_says_how_long_who_asked_waited() {
     let (page, numbers) = traced(&profile);
     assert!(numbers > 10);
     let text = section(&page, "requests");
-    assert!(text.contains("Requests: 30: length 30."), "{text}");
+    assert!(text.contains("Requests: 30, ended: length 30."), "{text}");
     assert!(text.contains("1 of 30 first tokens took at least 2 times the median"), "{text}");
     assert!(text.contains("its own passes 1"), "{text}");
+    // Each kind whose times are counted has a row.
+    assert!(text.contains("time per token: 30"), "{text}");
+    assert!(html_of(&page, "requests").contains("time per token</"), "{page}");
     // The queue, up to the first token and up to the end, for each; and the passes.
     assert_eq!(html_of(&page, "requests").matches("<rect").count(), 30 * 3 + 120);
     let mut missed = profile;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use brickscope::Profile;
-use brickscope_formats::import::{Format, ImportError, Options, read_file};
+use brickscope_formats::import::{Format, ImportError, Options, packed_run, read_file};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tempfile::TempDir;
@@ -87,6 +87,32 @@ fn what_can_not_be_read_has_a_reason() {
         let said = read_as(bytes, format).expect_err(why).to_string();
         assert!(said.starts_with(why), "{said}");
     }
+}
+
+#[test]
+fn a_run_that_is_packed_is_told_from_what_other_programs_pack() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let run = folder.path().join("profile.json");
+    let path = folder.path().join("profile.json.gz");
+    Profile::empty(Default::default()).save(&run).expect("there is room");
+    let text = std::fs::read_to_string(&run).expect("it was written");
+    let read = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).expect("there is room");
+        packed_run(&path).map_err(|error| error.to_string())
+    };
+    let whole = packed(text.as_bytes(), Compression::fast());
+    assert_eq!(read(&whole), Ok(Some(text.clone())));
+    let said = read_file(&path, None, &Options::default()).expect_err("it is no trace").to_string();
+    assert!(said.contains("is a run already: `brickscope show "), "{said}");
+    // What it isn't, is for others to say.
+    let trace = packed(CANDLE.as_bytes(), Compression::fast());
+    for other in [text.as_bytes(), &trace[..], &b"\x1f\x8b\x08\0"[..]] {
+        assert_eq!(read(other), Ok(None));
+    }
+    let long = text.clone() + &" \n".repeat(1 << 16);
+    let cut = packed(long.as_bytes(), Compression::none());
+    let why = read(&cut[..cut.len() - 100]).expect_err("it breaks off");
+    assert!(why.contains("a gzip file: "), "{why}");
 }
 
 #[test]

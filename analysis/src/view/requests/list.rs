@@ -26,7 +26,7 @@ const CAUSE: usize = 8;
 /// one, and why for each; at the end how many more came that are not recorded. At most 80 columns wide. They are in the order
 /// in which they were told, or in one that is asked for.
 #[must_use]
-pub fn list_of_requests(profile: &Profile, order: Option<Order>) -> String {
+pub(super) fn list_of_requests(profile: &Profile, order: Option<Order>) -> String {
     let mut text = of(&Requests::of(profile), order);
     if let Some(missed) = not_recorded(profile) {
         wrapped(&missed, &mut text);
@@ -37,7 +37,9 @@ pub fn list_of_requests(profile: &Profile, order: Option<Order>) -> String {
 pub(super) fn of(requests: &Requests<'_>, order: Option<Order>) -> String {
     let list = order.map_or_else(|| requests.list(), |order| requests.list_by(order));
     let mut text = String::new();
-    text.push_str("Each request, its first token and its worst further one, each with its cause:\n");
+    text.push_str(
+        "Each request, its first token and its worst further one, each with its cause:\n",
+    );
     let number = requests.all().len().to_string().len().max(NUMBER);
     let name = REQUEST.saturating_sub(number).max(NAME);
     let widths = [number, name];

@@ -23,13 +23,13 @@ const MOST_NAMES: usize = 4;
 /// # Errors
 ///
 /// If the profile has no such request, or several: a sentence that says so.
-pub fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
+pub(super) fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
     let requests = Requests::of(profile);
     let number = requests.named(wanted)?;
     let of = &requests.all()[number as usize];
     let mut text = format!("request   {}", cut(&printable(&of.id), 60));
     if let Some(ending) = of.ending {
-        let _ = write!(text, ", {ending}");
+        let _ = write!(text, ", ended: {ending}");
     }
     text.push('\n');
     let without = WithoutPrompts::of(&requests);

@@ -21,6 +21,7 @@ use self::notes::{MOST_NOTES, notes};
 use self::rate_line::rate_line;
 use self::table::table;
 use crate::findings::Findings;
+use crate::requests::counts_by_passes;
 use crate::text::{cut, wrap};
 use crate::view::{batches, between, headline, imported, layers, ranks, requests};
 use crate::words::fraction;
@@ -262,6 +263,9 @@ fn what_ran(profile: &Profile) -> Vec<String> {
         };
         let tokens = match (run.prompt_tokens, run.generated_tokens) {
             (0, 0) => String::new(),
+            (prompt, generated) if counts_by_passes(profile) => {
+                format!(", {} in prefill passes + {generated}", count(prompt, "token"))
+            }
             (prompt, generated) => format!(", {prompt} + {generated} tokens"),
         };
         parts.push(format!("{}{threads}{tokens}", printable(&run.backend)));

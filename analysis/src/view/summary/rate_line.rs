@@ -49,6 +49,11 @@ pub(super) fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &
     let p50_ns = p50_ns.filter(|_| phase == Phase::Decode && is_of_tokens);
     let mean_ns = shown.latency.per_token.mean_ns.filter(|_| whole.is_none());
     let p50 = p50_ns.map_or(String::new(), |ns| middle(ns as f64, mean_ns));
+    // Beside the rate of passes it would read as a pass: what ran between two tokens may be prompts of others, too.
+    let (p50, of_requests) = match shown.latency.of_requests && whole.is_none() && !p50.is_empty() {
+        true => (String::new(), Some(format!("between tokens, prompts of others included: {p50}"))),
+        false => (p50, None),
+    };
     // That of the repetition that was profiled is none of the benchmark.
     let (p50, of_profile) = match is_of(RateOf::Repetitions) {
         true => (String::new(), if p50.is_empty() { p50 } else { format!(", {p50}") }),
@@ -66,6 +71,9 @@ pub(super) fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &
         for line in wrap(&limit, columns - 9) {
             head.toned(format!("{:9}{line}", ""), tone);
         }
+    }
+    for line in of_requests.iter().flat_map(|said| wrap(said, columns - 9)) {
+        head.line(format!("{:9}{line}", ""));
     }
     if let Some(overlapped) = rate.and_then(|rate| rate.passes_overlapped) {
         head.line(format!("{:9}{overlapped}", ""));

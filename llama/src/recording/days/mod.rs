@@ -464,7 +464,8 @@ impl Days {
         for (serial, Waiting { item, .. }) in &self.not_judged {
             let Some(found) = Passes::over(item.events.iter(), false).next() else { continue };
             let id = id_of(&self.recorded, &found);
-            let (Some(profiler), Some(summed)) = (self.profilers.get(&id), self.summed.get_mut(&id))
+            let (Some(profiler), Some(summed)) =
+                (self.profilers.get(&id), self.summed.get_mut(&id))
             else {
                 continue;
             };
