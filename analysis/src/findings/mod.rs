@@ -73,6 +73,7 @@ use serde::Serialize;
 
 use self::facts::Facts;
 use crate::passes::{did, without_kept};
+use crate::requests::is_server;
 use crate::typical::Basis;
 
 /// What was found in a run, see [`Findings::of`].
@@ -299,6 +300,9 @@ impl Findings {
         ] {
             rule(&facts, &mut findings);
         }
+        if is_server(profile) {
+            findings.found.iter_mut().for_each(Finding::cannot_be_tried);
+        }
         if !findings.has_looked && findings.unknown.is_empty() {
             let samples = profile.imported.as_ref().is_some_and(|of| !of.samples.is_empty());
             findings.unknown(
@@ -435,6 +439,14 @@ impl Finding {
         }
         self.change = change;
         self
+    }
+
+    /// Takes away what only `brickscope try` could do.
+    fn cannot_be_tried(&mut self) {
+        self.change = None;
+        if self.test.as_ref().is_some_and(|test| test.starts_with("brickscope try ")) {
+            self.test = None;
+        }
     }
 
     fn because(mut self, text: impl Into<String>, place: impl Into<String>) -> Self {

@@ -264,6 +264,15 @@ pub(crate) fn missing_passes(profile: &Profile) -> u64 {
     missing.into_iter().fold(0, u64::saturating_add)
 }
 
+/// Whether a run is of a server, whatever its program is called: requests came to it, and passes ran for them. It has no end and
+/// no load of its own, so `brickscope try` can't make it again. The run of a client has no passes.
+#[must_use]
+pub fn is_server(profile: &Profile) -> bool {
+    let were_kept = profile.kept.as_ref().is_some_and(|kept| kept.requests.is_some());
+    let has_passes = !profile.passes.is_empty() || !profile.phases.is_empty();
+    has_passes && (were_kept || !profile.requests.is_empty())
+}
+
 /// The least that this many in a hundred don't exceed: one of them, so that screens and causes have the same median.
 pub(crate) fn rank(sorted: &[u64], percentile: u32) -> Option<u64> {
     sorted.get(rank_of(sorted.len(), percentile)).copied()
