@@ -110,7 +110,7 @@ pub struct Finding {
     /// Why that can't be predicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gain_absent: Option<Absent>,
-    /// Of a finding about requests: what their slow tokens waited for it.
+    /// Of a finding about requests: what their tokens waited for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<Waits>,
     /// What would show that it is wrong.
@@ -186,8 +186,8 @@ pub struct Gain {
     pub highest_ns: f64,
 }
 
-/// What slow tokens of requests waited for one thing: it was measured, and is the most that they could have come earlier without
-/// it.
+/// What tokens of requests waited for one thing, summed over requests, as it was measured. A pass in which several requests
+/// waited is in the sum of each of them, so these times may be longer than the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Waits {
     /// How many tokens.
@@ -196,6 +196,9 @@ pub struct Waits {
     pub took_ns: u64,
     /// How long of that they waited for it.
     pub waited_ns: u64,
+    /// The most that they could have come earlier without it: what they waited, less a pass of its own that each token needs all
+    /// the same, as long as one without a prompt.
+    pub gain_ns: u64,
 }
 
 impl Gain {
@@ -465,7 +468,7 @@ impl Finding {
 
     /// Of requests: what their tokens waited.
     fn waited(mut self, waits: Waits) -> Self {
-        self.rank_ns = Some(waits.waited_ns as f64 / 2.0);
+        self.rank_ns = Some(waits.gain_ns as f64 / 2.0);
         self.waits = Some(waits);
         self.cannot_predict("it is about what requests wait, not about what a pass takes")
     }

@@ -13,8 +13,9 @@ use brickscope_profile::{Profile, Request};
 use super::facts::Facts;
 use super::server::{Flag, Server};
 use super::{Finding, FindingKind, Findings, Waits, gaps};
-use crate::requests::{Cause, Caused, Causes, KINDS, Piece, Requests};
+use crate::requests::{Alone, Cause, Caused, Causes, KINDS, Piece, Requests};
 use crate::text::cut;
+use crate::typical::passes_text;
 use crate::words::{many, quoted, time};
 
 /// The causes that have a rule.
@@ -81,10 +82,15 @@ fn finding(
 ) -> Finding {
     let all = || slowed.iter().flat_map(|slowed| slowed.of.iter().copied());
     let sum = |ns: &dyn Fn(&Caused) -> u64| all().map(ns).fold(0, u64::saturating_add);
+    let alone = Alone::of(requests);
     let waits = Waits {
         tokens: all().count() as u64,
         took_ns: sum(&|of| of.interval.ns()),
         waited_ns: sum(&|of| waited_ns(requests, of)),
+        gain_ns: sum(&|of| {
+            let stays_ns = alone.stays_ns(&of.interval, waited_in_own_ns(requests, of));
+            waited_ns(requests, of).saturating_sub(stays_ns)
+        }),
     };
     let mut finding = Finding::new(rule, FindingKind::Slow, None);
     let who = slowed.iter().map(|Slowed { what, causes, of }| {
@@ -103,14 +109,7 @@ fn finding(
         let text = format!("{} {}", causes.how_many_slow(what), counts.join("; "));
         finding = finding.because(text, PLACE);
     }
-    let text = format!(
-        "{} of the {} that these {} took were {}",
-        time(waits.waited_ns as f64),
-        time(waits.took_ns as f64),
-        many(waits.tokens, "token"),
-        when(cause)
-    );
-    finding = finding.because(text, PLACE).because(
+    finding = says(finding, &waits, &alone, when(cause)).because(
         format!("their requests: {}", names(profile, &whose(all()), "slow token")),
         "/requests, id",
     );
@@ -130,6 +129,43 @@ fn finding(
     }
     finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
     finding
+}
+
+/// The sums, as evidence: what was waited, and what of it stays.
+pub(super) fn says(finding: Finding, waits: &Waits, alone: &Alone, when: &str) -> Finding {
+    let text = format!(
+        "{} of the {} that these {} took, summed over requests, were {when}",
+        time(waits.waited_ns as f64),
+        time(waits.took_ns as f64),
+        many(waits.tokens, "token"),
+    );
+    let finding = finding.because(text, PLACE);
+    let stays_ns = waits.waited_ns.saturating_sub(waits.gain_ns);
+    if stays_ns == 0 {
+        return finding;
+    }
+    let which = match alone.median_of {
+        Some(n) => format!("the median of {} without a prompt", passes_text(n)),
+        None => "the shortest one of the run".to_owned(),
+    };
+    let text = format!(
+        "{} of that stays: each of these tokens needs a pass of its own, and one takes {}, {which}",
+        time(stays_ns as f64),
+        time(alone.ns as f64)
+    );
+    finding.because(text, "/passes, wall_ns; /parts, kind")
+}
+
+/// The part of that in passes of its own.
+fn waited_in_own_ns(requests: &Requests<'_>, of: &Caused) -> u64 {
+    let interval = &of.interval;
+    match of.cause {
+        Cause::Prompts => interval
+            .of(Piece::OwnBesidePrompts)
+            .saturating_add(interval.of(Piece::OwnBesideBoth)),
+        Cause::Again => requests.again_ns(interval),
+        _ => 0,
+    }
 }
 
 /// How long a slow token waited for its cause.

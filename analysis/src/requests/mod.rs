@@ -11,6 +11,7 @@
 //! in it is a second figure, which is predicted.
 
 mod again;
+mod alone;
 mod cause;
 mod client;
 mod list;
@@ -29,6 +30,7 @@ use brickscope_profile::keep::KeptRequests;
 use brickscope_profile::{Part, PartKind, Pass, Profile, Request};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::alone::{Alone, OWN};
 pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub(crate) use self::cause::{FEWEST, KINDS};
 pub use self::client::{Client, NoClient, Way};
