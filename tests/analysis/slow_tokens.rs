@@ -1,5 +1,7 @@
 //! Findings about requests: each planted cause is found alone, with its measured wait and a command, and nothing in clean runs.
 
+mod queue;
+
 use brickscope_analysis::findings::{Finding, Findings, Waits};
 use brickscope_analysis::view;
 use brickscope_profile::stats::SplitMix64;
@@ -195,8 +197,8 @@ fn the_finding_says_who_waited_for_whom_and_what_it_would_bring() {
         "their requests: mine (10 slow tokens)",
         "prompts of long (2,048 tokens)",
         "one pass had up to 2,048 tokens of prompts",
-        "do prompts in smaller pieces (llama-server: a lower -b;",
-        "test brickscope run -- llama-server -m m.gguf -b 512 -np 1 refuted if",
+        "do prompts in smaller pieces (-b 1024, now 2048), or long ones elsewhere",
+        "test brickscope run -- llama-server -m m.gguf -b 1024 -np 1 refuted if",
     ] {
         assert!(text.contains(said), "{said}: {text}");
     }
@@ -211,12 +213,15 @@ fn the_finding_says_who_waited_for_whom_and_what_it_would_bring() {
 fn the_server_is_started_again_with_one_flag_changed() {
     let test = |server, planted| {
         let profile = served(server, |_| Some(planted));
-        view::test_command(&only(&profile), &profile, Some("runs/a")).expect("a command")
+        let finding = only(&profile);
+        let test = view::test_command(&finding, &profile, Some("runs/a"));
+        let why = finding.test_absent.map(|absent| absent.reason);
+        test.xor(why).expect("a command, or why there is none")
     };
     let started = "brickscope run -- llama-server -m m.gguf -b 2048 -np 2";
     assert_eq!(test(LLAMA, Planted::Queued), started);
     let vllm = "BRICKSCOPE_OUT=changed.json /bin/vllm serve M --max-num-seqs";
-    let started = format!("{vllm}=64 --max-num-batched-tokens 512");
+    let started = format!("{vllm}=64 --max-num-batched-tokens 1024");
     assert_eq!(test(VLLM, Planted::Prompts), started);
     assert_eq!(test(VLLM, Planted::Again), format!("{vllm}=1"));
     // It refuses fewer tokens in a step than requests, and nobody knows how many those are.
@@ -225,29 +230,30 @@ fn the_server_is_started_again_with_one_flag_changed() {
     assert_eq!(test(default, Planted::Prompts), started);
     // Prompts aren't cut, and it would refuse to start.
     let whole = ["vllm serve M --no-enable-chunked-prefill", "vLLM on CUDA"];
-    let shown = "brickscope requests runs/a --request mine";
-    assert_eq!(test(whole, Planted::Prompts), shown);
+    assert!(test(whole, Planted::Prompts).starts_with("it was told not to cut prompts"));
     // Places were free, or nobody knows how many there are: more of them may be no cure.
-    for server in [VLLM, default] {
-        assert!(test(server, Planted::Queued).starts_with("brickscope requests runs/a"));
-    }
+    assert_eq!(test(VLLM, Planted::Queued), "places were free");
+    assert_eq!(test(default, Planted::Queued), "how many places it has is not known");
     let few = ["vllm serve M --max-num-seqs 2", "vLLM on CUDA"];
     let started = "BRICKSCOPE_OUT=changed.json vllm serve M --max-num-seqs 4";
     assert_eq!(test(few, Planted::Queued), started);
     let full = ["vllm serve M --max-num-seqs 2 --max-num-batched-tokens 2", "vLLM on CUDA"];
-    assert!(test(full, Planted::Queued).starts_with("brickscope requests runs/a"));
+    assert!(test(full, Planted::Queued).starts_with("it takes no more places"));
     let profile = served(VLLM, |_| Some(Planted::Queued));
     let said = "no pass had as many as there are places, 64: requests may wait for something else";
     let finding = only(&profile);
     assert!(finding.evidence.iter().any(|of| of.text.starts_with(said)), "{finding:?}");
-    // No flag cures these, and nobody knows the flags of other programs.
+    // No flag cures these: the request that has most of it is shown.
     for server in [LLAMA, VLLM, ["my-engine", "mine"]] {
         let shown = "brickscope requests runs/a --request mine";
         assert_eq!(test(server, Planted::Between), shown);
         assert_eq!(test(server, Planted::Held), shown);
     }
-    let shown = "brickscope requests runs/a --request mine";
-    assert_eq!(test(["my-engine", "mine"], Planted::Prompts), shown);
+    // Nobody knows the flags of other programs, and to look at a request tests nothing.
+    for planted in [Planted::Prompts, Planted::Queued, Planted::Again] {
+        let why = test(["my-engine", "mine"], planted);
+        assert!(why.starts_with("the flags of the program that was started are not"), "{why}");
+    }
 }
 
 #[test]
@@ -277,7 +283,7 @@ fn with_pieces() -> Profile {
         let beside = |tokens| [parts[0], parts[1], Part::prompt(long, tokens, 3_000 * nth)];
         match nth % 20 {
             5 => made.pass(50 * MS, &beside(2_048)),
-            10 | 15 => made.pass(18 * MS, &beside(400)),
+            10 | 15 => made.pass(18 * MS, &beside(800)),
             _ => made.pass(10 * MS, &parts),
         }
         made.now += MS;
@@ -319,8 +325,8 @@ fn the_finding_predicts_what_prompts_cost_and_what_smaller_pieces_bring_from_pas
     let evidence: Vec<&str> = finding.evidence.iter().map(|of| of.text.as_str()).collect();
     let cost = "A prompt of another in the same pass cost its token 40.0 ms (median of 10; 40.0 ms to 40.0 ms for all): \
                 predicted from 170 passes with as much decode and no prompt";
-    let brings = "With 257 to 512 tokens of prompts, a pass that had more would take 32.0 ms less (median of 10; 32.0 ms \
-                  to 32.0 ms for all): predicted from 20 passes with as much decode and 257 to 512 tokens of prompts";
+    let brings = "With 513 to 1,024 tokens of prompts, a pass that had more would take 32.0 ms less (median of 10; 32.0 ms \
+                  to 32.0 ms for all): predicted from 20 passes with as much decode and 513 to 1,024 tokens of prompts";
     for said in [
         cost,
         "These 10 tokens together: 400 ms (400 ms to 400 ms): predicted",

@@ -124,6 +124,9 @@ pub struct Finding {
     /// A command that tests it, with `RUN` where the run's folder and `MODEL` where the model is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<String>,
+    /// Why there is no such command, where one could be expected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_absent: Option<Absent>,
     /// Whether the test is a command of the run's own, in which nothing is meant to be replaced.
     #[serde(skip)]
     pub(crate) is_whole_command: bool,
@@ -417,6 +420,7 @@ impl Finding {
             change: None,
             tried: None,
             test: None,
+            test_absent: None,
             is_whole_command: false,
             rank_ns: None,
             in_a_sentence: None,
@@ -441,6 +445,12 @@ impl Finding {
             self.test = Some(format!("brickscope try RUN {}", self.rule));
         }
         self.change = change;
+        self
+    }
+
+    /// Without a command that tests it.
+    fn untested(mut self, why: &str) -> Self {
+        self.test_absent = Some(Absent { reason: why.to_owned() });
         self
     }
 

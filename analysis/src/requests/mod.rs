@@ -18,6 +18,7 @@ mod list;
 mod neighbour;
 mod now;
 mod own;
+mod queue;
 mod row;
 mod slow;
 mod times;
