@@ -159,15 +159,6 @@ fn had_it(longest: &CpuWait) -> String {
 
 fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64) -> Finding {
     let threads = facts.threads();
-    // Passes count alike, however long each waited.
-    let longest = match by {
-        Disturber::Others | Disturber::OwnThreads => shared_most(facts, of.phase),
-        _ => None,
-    };
-    let (by, disturbed): (Disturber, u64) = match longest {
-        Some(_) => (Disturber::OwnThreads, of.typical.left_out.disturbed.values().sum()),
-        None => (by, disturbed),
-    };
     let (cpus, flags) = (facts.cpus(), facts.flags);
     let all = passes_text(of.total.passes);
     let fewer = match threads {
@@ -176,8 +167,15 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
     };
     let load = facts.profile.other_load.as_ref().map_or(0.0, |load| load.others_share());
     // Threads that have a CPU each share one if other programs push them together.
-    let is_pushed =
-        longest.is_none() && load > MUCH_LOAD && cpus.is_some_and(|cpus| threads <= cpus);
+    let is_pushed = load > MUCH_LOAD && cpus.is_some_and(|cpus| threads <= cpus);
+    // Passes count alike, however long each waited: by time, their own threads may have had it for longer than others.
+    let are_others = by == Disturber::Others || by == Disturber::OwnThreads && is_pushed;
+    let longest = if are_others { shared_most(facts, of.phase) } else { None };
+    let is_pushed = is_pushed && longest.is_none();
+    let (by, disturbed): (Disturber, u64) = match longest {
+        Some(_) => (Disturber::OwnThreads, of.typical.left_out.disturbed.values().sum()),
+        None => (by, disturbed),
+    };
     let mut change = None;
     let (rule, advice, test) = match by {
         Disturber::OwnThreads if !is_pushed => match cpus.filter(|&cpus| threads > cpus) {
