@@ -17,12 +17,30 @@ const LEAST_PASSES: u64 = 5;
 /// The CPU time of other programs, as a part of the machine's, that is worth a word.
 pub(super) const MUCH_LOAD: f64 = 0.1;
 
-/// Who disturbed most of the disturbed passes, and how many, if more than a fifth of all were disturbed.
-pub(crate) fn cause(typical: &Typical, total: &PhaseTotal) -> Option<(Disturber, u64)> {
+/// Who disturbed the passes of a phase, and how many, if more than a fifth of all were disturbed.
+pub(crate) fn cause(
+    profile: &Profile,
+    typical: &Typical,
+    total: &PhaseTotal,
+) -> Option<(Disturber, u64)> {
     let disturbed: u64 = typical.left_out.disturbed.values().sum();
     if total.passes == 0 || disturbed as f64 <= MANY * total.passes as f64 {
         return None;
     }
+    who(profile, typical, total.phase)
+}
+
+/// Who disturbed most of the disturbed passes, and how many. Passes count alike, however long each waited: by time, threads of
+/// this process may have had the CPU for longer than other programs.
+pub(super) fn who(profile: &Profile, typical: &Typical, phase: Phase) -> Option<(Disturber, u64)> {
+    let (by, n) = by_passes(typical)?;
+    match by == Disturber::Others && shared_most(profile, phase).is_some() {
+        true => Some((Disturber::OwnThreads, typical.left_out.disturbed.values().sum())),
+        false => Some((by, n)),
+    }
+}
+
+fn by_passes(typical: &Typical) -> Option<(Disturber, u64)> {
     typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n).map(|(by, n)| (*by, *n))
 }
 
@@ -43,7 +61,7 @@ impl Waited {
     pub(crate) fn of(profile: &Profile, phase: Phase) -> Option<Self> {
         let total = profile.phase(phase)?;
         let typical = Typical::of(profile, phase).filter(|of| of.basis == Basis::Spans)?;
-        let (by, _) = cause(&typical, total)?;
+        let (by, _) = cause(profile, &typical, total)?;
         let mean_ns = total.wall_ns as f64 / total.passes as f64;
         let median_ns = median_pass_ns(profile, phase)?;
         (median_ns < (1.0 - MUCH_LOST) * mean_ns).then_some(Self { by, mean_ns, median_ns })
@@ -61,7 +79,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         // One or two passes of a short prompt tell little.
         let is_few =
             of.total.passes < LEAST_PASSES && facts.main().map(|main| main.phase) != Some(of.phase);
-        let cause = cause(&of.typical, of.total).filter(|_| !is_few && !is_of_faults(facts, of));
+        let cause = cause(facts.profile, &of.typical, of.total)
+            .filter(|_| !is_few && !is_of_faults(facts, of));
         if let Some((by, disturbed)) = cause {
             findings.found.push(finding(facts, of, by, disturbed));
             is_found = true;
@@ -123,8 +142,8 @@ fn waited_ns(facts: &Facts<'_>, of: &PhaseFacts<'_>) -> Option<f64> {
 }
 
 /// The thread that waited longest for a CPU, if other threads of this process had it for most of that, as the first screen says.
-fn shared_most<'p>(facts: &Facts<'p>, phase: Phase) -> Option<&'p CpuWait> {
-    let waits = facts.profile.cpu_waits.iter().filter(|of| of.phase == phase);
+fn shared_most(profile: &Profile, phase: Phase) -> Option<&CpuWait> {
+    let waits = profile.cpu_waits.iter().filter(|of| of.phase == phase);
     let longest = waits.max_by(|a, b| a.waited().total_cmp(&b.waited()));
     longest.filter(|of| of.own_ns > of.waited_ns / 2)
 }
@@ -168,13 +187,16 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
     let load = facts.profile.other_load.as_ref().map_or(0.0, |load| load.others_share());
     // Threads that have a CPU each share one if other programs push them together.
     let is_pushed = load > MUCH_LOAD && cpus.is_some_and(|cpus| threads <= cpus);
-    // Passes count alike, however long each waited: by time, their own threads may have had it for longer than others.
-    let are_others = by == Disturber::Others || by == Disturber::OwnThreads && is_pushed;
-    let longest = if are_others { shared_most(facts, of.phase) } else { None };
+    // Where passes alone would name other programs.
+    let is_of_others = is_pushed || by_passes(&of.typical).map(|(by, _)| by) != Some(by);
+    let longest = match by {
+        Disturber::OwnThreads if is_of_others => shared_most(facts.profile, of.phase),
+        _ => None,
+    };
     let is_pushed = is_pushed && longest.is_none();
-    let (by, disturbed): (Disturber, u64) = match longest {
-        Some(_) => (Disturber::OwnThreads, of.typical.left_out.disturbed.values().sum()),
-        None => (by, disturbed),
+    let disturbed = match longest {
+        Some(_) => of.typical.left_out.disturbed.values().sum(),
+        None => disturbed,
     };
     let mut change = None;
     let (rule, advice, test) = match by {

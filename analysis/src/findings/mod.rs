@@ -331,7 +331,7 @@ impl Findings {
             finding.rank_ns.unwrap_or(middle) * passes
         };
         for of in &facts.phases {
-            mark_disturbed(of, &mut findings.found);
+            mark_disturbed(profile, of, &mut findings.found);
         }
         for finding in &mut findings.found {
             let is_of_it = |trial: &&Trial| {
@@ -383,13 +383,13 @@ fn name_phases(facts: &Facts<'_>, found: &mut [Finding]) {
 }
 
 /// Says in each finding of a phase that most of its passes were disturbed, unless the finding is about that.
-fn mark_disturbed(of: &facts::PhaseFacts<'_>, found: &mut [Finding]) {
+fn mark_disturbed(profile: &Profile, of: &facts::PhaseFacts<'_>, found: &mut [Finding]) {
     let typical = &of.typical;
     if typical.basis != Basis::Spans {
         return;
     }
-    let by = typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n);
-    let by = by.map_or(String::new(), |(by, _)| format!(" ({})", did(*by)));
+    let by = disturbed::who(profile, typical, of.phase);
+    let by = by.map_or(String::new(), |(by, _)| format!(" ({})", did(by)));
     let (out, all) = (typical.left_out.passes, of.total.passes);
     let place = "/passes, disturbance";
     for finding in found.iter_mut().filter(|finding| finding.phase == Some(of.phase)) {

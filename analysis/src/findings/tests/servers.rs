@@ -1,8 +1,10 @@
 //! Runs of servers, whose requests nobody sends again.
 
-use brickscope_profile::{CpuWait, Engine, Request};
+use brickscope_profile::{CpuWait, Disturber, Engine, Request};
 
 use super::*;
+use crate::findings::disturbed::cause;
+use crate::typical::Typical;
 
 /// A run of a Python program on two CPUs, with a server in it. In every other pass a thread waits, mostly for other programs.
 fn disturbed(threads: u32) -> Profile {
@@ -89,6 +91,10 @@ fn what_is_advised_agrees_with_who_had_the_cpu_for_longest() {
     let finding = found(&profile);
     let had = "other threads of this process had the CPU for 58 % of what thread 18922 waited";
     assert_eq!(finding.rule, "threads-share-a-cpu");
+    // The first screen names the same cause.
+    let typical = Typical::of(&profile, Phase::Decode).expect("passes");
+    let cause = cause(&profile, &typical, profile.phase(Phase::Decode).expect("decode"));
+    assert_eq!(cause, Some((Disturber::OwnThreads, 20)));
     assert_eq!(finding.advice, format!("run fewer threads (`-t 1`): {had}"));
     assert_eq!(finding.change, Some(Change::Threads(1)));
     assert!(finding.evidence.iter().any(|of| of.text == had), "{finding:?}");
