@@ -115,7 +115,8 @@ pub(super) fn of_places(
             "no pass had as many as there are places, {}: requests may wait for something else, such as room in the KV cache",
             grouped(places)
         );
-        let place = if server.is_some() { "/run/command" } else { "/run/engine/sequences" };
+        let by_flag = server.and_then(|server| server.value(Flag::Places));
+        let place = if by_flag.is_some() { "/run/command" } else { "/run/engine/sequences" };
         return finding.because(text, place).untested("places were free");
     }
     let is_llama_server = server.is_some_and(|server| server.is_llama_server());
