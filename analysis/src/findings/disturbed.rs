@@ -1,13 +1,14 @@
 //! Passes in which threads of the run waited for a CPU, and who had it.
 
 use brickscope_profile::text::count;
-use brickscope_profile::{Change, Disturber, PassTime, Phase, PhaseTotal, Profile};
+use brickscope_profile::{Change, CpuWait, Disturber, PassTime, Phase, PhaseTotal, Profile};
 
 use super::facts::{Facts, PhaseFacts};
 use super::{Finding, FindingKind, Findings, Gain};
 use crate::passes::did;
+use crate::requests::is_server;
 use crate::typical::{Basis, Typical, median_pass_ns, passes_text};
-use crate::words::{fraction, time};
+use crate::words::{fraction, time, whole_percent};
 
 /// Then disturbances are what to do something about.
 const MANY: f64 = 0.2;
@@ -16,12 +17,30 @@ const LEAST_PASSES: u64 = 5;
 /// The CPU time of other programs, as a part of the machine's, that is worth a word.
 pub(super) const MUCH_LOAD: f64 = 0.1;
 
-/// Who disturbed most of the disturbed passes, and how many, if more than a fifth of all were disturbed.
-pub(crate) fn cause(typical: &Typical, total: &PhaseTotal) -> Option<(Disturber, u64)> {
+/// Who disturbed the passes of a phase, and how many, if more than a fifth of all were disturbed.
+pub(crate) fn cause(
+    profile: &Profile,
+    typical: &Typical,
+    total: &PhaseTotal,
+) -> Option<(Disturber, u64)> {
     let disturbed: u64 = typical.left_out.disturbed.values().sum();
     if total.passes == 0 || disturbed as f64 <= MANY * total.passes as f64 {
         return None;
     }
+    who(profile, typical, total.phase)
+}
+
+/// Who disturbed most of the disturbed passes, and how many. Passes count alike, however long each waited: by time, threads of
+/// this process may have had the CPU for longer than other programs.
+pub(super) fn who(profile: &Profile, typical: &Typical, phase: Phase) -> Option<(Disturber, u64)> {
+    let (by, n) = by_passes(typical)?;
+    match by == Disturber::Others && shared_most(profile, phase).is_some() {
+        true => Some((Disturber::OwnThreads, typical.left_out.disturbed.values().sum())),
+        false => Some((by, n)),
+    }
+}
+
+fn by_passes(typical: &Typical) -> Option<(Disturber, u64)> {
     typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n).map(|(by, n)| (*by, *n))
 }
 
@@ -42,7 +61,7 @@ impl Waited {
     pub(crate) fn of(profile: &Profile, phase: Phase) -> Option<Self> {
         let total = profile.phase(phase)?;
         let typical = Typical::of(profile, phase).filter(|of| of.basis == Basis::Spans)?;
-        let (by, _) = cause(&typical, total)?;
+        let (by, _) = cause(profile, &typical, total)?;
         let mean_ns = total.wall_ns as f64 / total.passes as f64;
         let median_ns = median_pass_ns(profile, phase)?;
         (median_ns < (1.0 - MUCH_LOST) * mean_ns).then_some(Self { by, mean_ns, median_ns })
@@ -60,7 +79,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         // One or two passes of a short prompt tell little.
         let is_few =
             of.total.passes < LEAST_PASSES && facts.main().map(|main| main.phase) != Some(of.phase);
-        let cause = cause(&of.typical, of.total).filter(|_| !is_few && !is_of_faults(facts, of));
+        let cause = cause(facts.profile, &of.typical, of.total)
+            .filter(|_| !is_few && !is_of_faults(facts, of));
         if let Some((by, disturbed)) = cause {
             findings.found.push(finding(facts, of, by, disturbed));
             is_found = true;
@@ -121,6 +141,41 @@ fn waited_ns(facts: &Facts<'_>, of: &PhaseFacts<'_>) -> Option<f64> {
     waits.map(|waits| waits.iter().sum::<f64>() / (waits.len().max(1) as f64))
 }
 
+/// The thread that waited longest for a CPU, if other threads of this process had it for most of that, as the first screen says.
+fn shared_most(profile: &Profile, phase: Phase) -> Option<&CpuWait> {
+    let waits = profile.cpu_waits.iter().filter(|of| of.phase == phase);
+    let longest = waits.max_by(|a, b| a.waited().total_cmp(&b.waited()));
+    longest.filter(|of| of.own_ns > of.waited_ns / 2)
+}
+
+/// What to do where threads of this process that have a CPU each have it from each other.
+fn share_less(facts: &Facts<'_>, longest: &CpuWait) -> String {
+    let threads = facts.threads();
+    let fewer = (threads > 1)
+        .then(|| format!("run fewer threads (`{} {}`)", facts.flags.threads, threads - 1));
+    let engine = facts.profile.run.as_ref().and_then(|run| run.engine.as_ref());
+    let places = engine.and_then(|engine| engine.sequences).filter(|places| *places > 1);
+    let place = is_server(facts.profile).then(|| {
+        let now = places.map_or(String::new(), |now| format!(" ({}, now {now})", now - 1));
+        format!("have one place fewer in the batch{now}")
+    });
+    let all: Vec<String> = fewer.into_iter().chain(place).collect();
+    let what = match all.is_empty() {
+        true => "allow this process another CPU (taskset, the container's limits)".to_owned(),
+        false => all.join(", or "),
+    };
+    format!("{what}: {}", had_it(longest))
+}
+
+/// `other threads of this process had the CPU for 58 % of what thread 18922 waited`
+fn had_it(longest: &CpuWait) -> String {
+    format!(
+        "other threads of this process had the CPU for {} of what thread {} waited",
+        whole_percent(longest.own_ns as f64 / longest.waited_ns.max(1) as f64),
+        longest.thread
+    )
+}
+
 fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64) -> Finding {
     let threads = facts.threads();
     let (cpus, flags) = (facts.cpus(), facts.flags);
@@ -132,6 +187,17 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
     let load = facts.profile.other_load.as_ref().map_or(0.0, |load| load.others_share());
     // Threads that have a CPU each share one if other programs push them together.
     let is_pushed = load > MUCH_LOAD && cpus.is_some_and(|cpus| threads <= cpus);
+    // Where passes alone would name other programs.
+    let is_of_others = is_pushed || by_passes(&of.typical).map(|(by, _)| by) != Some(by);
+    let longest = match by {
+        Disturber::OwnThreads if is_of_others => shared_most(facts.profile, of.phase),
+        _ => None,
+    };
+    let is_pushed = is_pushed && longest.is_none();
+    let disturbed = match longest {
+        Some(_) => of.typical.left_out.disturbed.values().sum(),
+        None => disturbed,
+    };
     let mut change = None;
     let (rule, advice, test) = match by {
         Disturber::OwnThreads if !is_pushed => match cpus.filter(|&cpus| threads > cpus) {
@@ -149,15 +215,19 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
                 )
             }
             None => {
-                change = flags.is_ours.then_some(Change::Pinned);
-                (
-                    "threads-share-a-cpu",
+                change = match (longest, threads) {
+                    (Some(_), 2..) => Some(Change::Threads(threads - 1)),
+                    (Some(_), _) => None,
+                    (None, _) => flags.is_ours.then_some(Change::Pinned),
+                };
+                let shared = || {
                     format!(
                         "give each thread a CPU ({}){fewer}: threads shared a CPU in {disturbed} of {all}",
                         flags.pin
-                    ),
-                    None,
-                )
+                    )
+                };
+                let advice = longest.map_or_else(shared, |longest| share_less(facts, longest));
+                ("threads-share-a-cpu", advice, None)
             }
         },
         Disturber::OwnThreads => (
@@ -197,7 +267,13 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
     let mut finding = Finding::new(rule, FindingKind::Slow, Some(of.phase));
     let noun = if of.total.passes == 1 { "pass" } else { "passes" };
     let n = of.total.passes;
-    finding.what = format!("{} in {disturbed} of {n} {} {noun}", did(by), of.phase);
+    finding.what = match longest {
+        None => format!("{} in {disturbed} of {n} {} {noun}", did(by), of.phase),
+        Some(_) => format!(
+            "threads waited for a CPU in {disturbed} of {n} {} {noun}, longest for others of this process",
+            of.phase
+        ),
+    };
     finding.advice = advice;
     finding.test = match rule {
         _ if flags.is_ours => test,
@@ -214,6 +290,9 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
         format!("{disturbed} of {all} in which a thread waited for more than a hundredth of it"),
         "/passes, disturbance",
     );
+    if let Some(longest) = longest {
+        finding = finding.because(had_it(longest), "/cpu_waits");
+    }
     let saved = |of_clean: f64| of.mean_ns - of_clean;
     let gain = match typical.basis {
         Basis::Passes => {

@@ -9,6 +9,7 @@ use super::Findings;
 use super::device::{self, OnDevice};
 use crate::passes::{is_of_device, with_bricks};
 use crate::ranks::name_of_device;
+use crate::requests::is_server;
 use crate::roofline::{OURS, Roofline, Verdict};
 use crate::typical::{self, Typical};
 
@@ -219,6 +220,11 @@ pub(super) struct Flags {
 
 impl Flags {
     fn of(profile: &Profile) -> Self {
+        let flags = Self::of_program(profile);
+        Self { can_try: flags.can_try && !is_server(profile), ..flags }
+    }
+
+    fn of_program(profile: &Profile) -> Self {
         let backend = profile.run.as_ref().map_or("", |run| run.backend.as_str());
         if backend.starts_with("llama.cpp in this program") {
             let pin = "a thread pool with a CPU mask";

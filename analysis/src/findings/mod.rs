@@ -73,6 +73,7 @@ use serde::Serialize;
 
 use self::facts::Facts;
 use crate::passes::{did, without_kept};
+use crate::requests::is_server;
 use crate::typical::Basis;
 
 /// What was found in a run, see [`Findings::of`].
@@ -109,7 +110,7 @@ pub struct Finding {
     /// Why that can't be predicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gain_absent: Option<Absent>,
-    /// Of a finding about requests: what their slow tokens waited for it.
+    /// Of a finding about requests: what their tokens waited for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<Waits>,
     /// What would show that it is wrong.
@@ -123,6 +124,9 @@ pub struct Finding {
     /// A command that tests it, with `RUN` where the run's folder and `MODEL` where the model is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<String>,
+    /// Why there is no such command, where one could be expected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_absent: Option<Absent>,
     /// Whether the test is a command of the run's own, in which nothing is meant to be replaced.
     #[serde(skip)]
     pub(crate) is_whole_command: bool,
@@ -185,8 +189,8 @@ pub struct Gain {
     pub highest_ns: f64,
 }
 
-/// What slow tokens of requests waited for one thing: it was measured, and is the most that they could have come earlier without
-/// it.
+/// What tokens of requests waited for one thing, summed over requests, as it was measured. A pass in which several requests
+/// waited is in the sum of each of them, so these times may be longer than the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Waits {
     /// How many tokens.
@@ -195,6 +199,9 @@ pub struct Waits {
     pub took_ns: u64,
     /// How long of that they waited for it.
     pub waited_ns: u64,
+    /// The most that they could have come earlier without it: what they waited, less a pass of its own that each token needs all
+    /// the same, as long as one without a prompt.
+    pub gain_ns: u64,
 }
 
 impl Gain {
@@ -299,6 +306,9 @@ impl Findings {
         ] {
             rule(&facts, &mut findings);
         }
+        if is_server(profile) {
+            findings.found.iter_mut().for_each(Finding::cannot_be_tried);
+        }
         if !findings.has_looked && findings.unknown.is_empty() {
             let samples = profile.imported.as_ref().is_some_and(|of| !of.samples.is_empty());
             findings.unknown(
@@ -321,7 +331,7 @@ impl Findings {
             finding.rank_ns.unwrap_or(middle) * passes
         };
         for of in &facts.phases {
-            mark_disturbed(of, &mut findings.found);
+            mark_disturbed(profile, of, &mut findings.found);
         }
         for finding in &mut findings.found {
             let is_of_it = |trial: &&Trial| {
@@ -373,13 +383,13 @@ fn name_phases(facts: &Facts<'_>, found: &mut [Finding]) {
 }
 
 /// Says in each finding of a phase that most of its passes were disturbed, unless the finding is about that.
-fn mark_disturbed(of: &facts::PhaseFacts<'_>, found: &mut [Finding]) {
+fn mark_disturbed(profile: &Profile, of: &facts::PhaseFacts<'_>, found: &mut [Finding]) {
     let typical = &of.typical;
     if typical.basis != Basis::Spans {
         return;
     }
-    let by = typical.left_out.disturbed.iter().max_by_key(|(_, n)| **n);
-    let by = by.map_or(String::new(), |(by, _)| format!(" ({})", did(*by)));
+    let by = disturbed::who(profile, typical, of.phase);
+    let by = by.map_or(String::new(), |(by, _)| format!(" ({})", did(by)));
     let (out, all) = (typical.left_out.passes, of.total.passes);
     let place = "/passes, disturbance";
     for finding in found.iter_mut().filter(|finding| finding.phase == Some(of.phase)) {
@@ -410,6 +420,7 @@ impl Finding {
             change: None,
             tried: None,
             test: None,
+            test_absent: None,
             is_whole_command: false,
             rank_ns: None,
             in_a_sentence: None,
@@ -437,6 +448,20 @@ impl Finding {
         self
     }
 
+    /// Without a command that tests it.
+    fn untested(mut self, why: &str) -> Self {
+        self.test_absent = Some(Absent { reason: why.to_owned() });
+        self
+    }
+
+    /// Takes away what only `brickscope try` could do.
+    fn cannot_be_tried(&mut self) {
+        self.change = None;
+        if self.test.as_ref().is_some_and(|test| test.starts_with("brickscope try ")) {
+            self.test = None;
+        }
+    }
+
     fn because(mut self, text: impl Into<String>, place: impl Into<String>) -> Self {
         self.evidence.push(Evidence { text: text.into(), place: place.into() });
         self
@@ -453,7 +478,7 @@ impl Finding {
 
     /// Of requests: what their tokens waited.
     fn waited(mut self, waits: Waits) -> Self {
-        self.rank_ns = Some(waits.waited_ns as f64 / 2.0);
+        self.rank_ns = Some(waits.gain_ns as f64 / 2.0);
         self.waits = Some(waits);
         self.cannot_predict("it is about what requests wait, not about what a pass takes")
     }

@@ -32,17 +32,17 @@ impl Finding {
     }
 }
 
-/// `up to 95 % less: 27.0 s of 28.4 s that 115 slow tokens took`
+/// `up to 95 % less: 27.0 s of 28.4 s that 115 tokens took, summed over requests`
 fn of_waits(waits: &Waits) -> String {
-    let Waits { tokens, took_ns, waited_ns } = *waits;
-    let (waited, took) = (waited_ns as f64, took_ns as f64);
-    let share = if took_ns > 0 { waited / took } else { 0.0 };
+    let Waits { tokens, took_ns, gain_ns, .. } = *waits;
+    let (gain, took) = (gain_ns as f64, took_ns as f64);
+    let share = if took_ns > 0 { gain / took } else { 0.0 };
     format!(
-        "up to {} less: {} of {} that {} took",
+        "up to {} less: {} of {} that {} took, summed over requests",
         whole_percent(share),
-        time(waited),
+        time(gain),
         time(took),
-        many(tokens, "slow token")
+        many(tokens, "token")
     )
 }
 

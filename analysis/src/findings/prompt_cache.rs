@@ -6,9 +6,9 @@ use brickscope_profile::text::grouped;
 
 use super::facts::Facts;
 use super::server::Server;
+use super::slow_tokens::says;
 use super::{Finding, FindingKind, Findings, Waits};
-use crate::requests::{Cause, Causes, Piece, Requests, Until};
-use crate::words::{many, time};
+use crate::requests::{Alone, Cause, Causes, Interval, OWN, Requests, Until};
 
 const RULE: &str = "prompt-cache-off";
 const ADVICE: &str =
@@ -32,13 +32,15 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         return;
     };
     let own = || causes.slow.iter().filter(|of| of.cause == Cause::Own).map(|of| &of.interval);
-    let own_pieces =
-        [Piece::OwnAlone, Piece::OwnBesidePrompts, Piece::OwnBesideDecode, Piece::OwnBesideBoth];
-    let in_own = own().flat_map(|of| own_pieces.map(|piece| of.of(piece)));
+    let alone = Alone::of(&requests);
+    let in_own = |of: &Interval| OWN.map(|piece| of.of(piece)).into_iter().sum::<u64>();
     let waits = Waits {
         tokens: own().count() as u64,
         took_ns: own().map(|of| of.ns()).fold(0, u64::saturating_add),
-        waited_ns: in_own.fold(0, u64::saturating_add),
+        waited_ns: own().map(in_own).fold(0, u64::saturating_add),
+        gain_ns: own()
+            .map(|of| in_own(of) - alone.stays_ns(of, in_own(of)))
+            .fold(0, u64::saturating_add),
     };
     let mut finding = Finding::new(RULE, FindingKind::Slow, None);
     finding.what = format!(
@@ -50,15 +52,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     let counts = counts.map(|(cause, n)| format!("{} {}", cause.name(), grouped(n)));
     let counts: Vec<String> = counts.collect();
     let slow = format!("{} {}", causes.how_many_slow("first token"), counts.join("; "));
-    let took = format!(
-        "{} of the {} that these {} took were in passes of their own prompts",
-        time(waits.waited_ns as f64),
-        time(waits.took_ns as f64),
-        many(waits.tokens, "token")
-    );
-    let mut finding = finding
-        .because(slow, PLACE)
-        .because(took, PLACE)
+    let finding = finding.because(slow, PLACE);
+    let mut finding = says(finding, &waits, &alone, "in passes of their own prompts")
         .because("no pass found a token of a prompt in a cache", "/parts, cached")
         .waited(waits);
     ADVICE.clone_into(&mut finding.advice);

@@ -81,6 +81,11 @@ impl<'p> Server<'p> {
         }
     }
 
+    /// The name by which it is told.
+    pub(super) fn name(&self, flag: Flag) -> &'static str {
+        self.names(flag).first().copied().unwrap_or_default()
+    }
+
     /// Where the command has it: the last one counts.
     fn place(&self, flag: Flag) -> Option<usize> {
         let names = self.names(flag);

@@ -4,17 +4,20 @@
 //! brings: a change of the order in which a server works may move waits elsewhere.
 
 mod prompts;
+mod queue;
 
 use std::collections::HashMap;
 
+use brickscope_profile::Profile;
 use brickscope_profile::text::{grouped, printable};
-use brickscope_profile::{Profile, Request};
 
+use self::queue::Queued;
 use super::facts::Facts;
 use super::server::{Flag, Server};
 use super::{Finding, FindingKind, Findings, Waits, gaps};
-use crate::requests::{Cause, Caused, Causes, KINDS, Piece, Requests};
+use crate::requests::{Alone, Cause, Caused, Causes, KINDS, Piece, Requests};
 use crate::text::cut;
+use crate::typical::passes_text;
 use crate::words::{many, quoted, time};
 
 /// The causes that have a rule.
@@ -32,6 +35,9 @@ const MOST_NAMES: usize = 3;
 const NAME: usize = 36;
 /// The longest name that a command has.
 const LONGEST_ID: usize = 200;
+/// Why there is no command that starts the server otherwise.
+const NO_FLAGS: &str = "the flags of the program that was started are not known here, or its command was not kept whole: set it \
+                        there, ask the same (`brickscope load --seed`), and compare `brickscope requests`";
 /// Where a profile has what requests wait for.
 const PLACE: &str = "/requests, /parts and /passes";
 
@@ -66,9 +72,22 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         if cause == Cause::Prompts && !slowed.is_empty() {
             prompts::leave_out_chance(&requests, rule, &mut slowed, findings);
         }
-        if !slowed.is_empty() {
-            findings.found.push(finding(&requests, profile, cause, rule, &slowed));
-        }
+        let queued = match cause {
+            Cause::Queue => Queued::of(&requests, profile),
+            _ => None,
+        };
+        let found = match (slowed.is_empty(), queued) {
+            (true, None) => continue,
+            (true, Some(queued)) => queued.finding(rule, profile),
+            (false, queued) => {
+                let finding = finding(&requests, profile, cause, rule, &slowed);
+                match queued {
+                    Some(queued) => queued.because(finding),
+                    None => finding,
+                }
+            }
+        };
+        findings.found.push(found);
     }
 }
 
@@ -81,10 +100,15 @@ fn finding(
 ) -> Finding {
     let all = || slowed.iter().flat_map(|slowed| slowed.of.iter().copied());
     let sum = |ns: &dyn Fn(&Caused) -> u64| all().map(ns).fold(0, u64::saturating_add);
+    let alone = Alone::of(requests);
     let waits = Waits {
         tokens: all().count() as u64,
         took_ns: sum(&|of| of.interval.ns()),
         waited_ns: sum(&|of| waited_ns(requests, of)),
+        gain_ns: sum(&|of| {
+            let stays_ns = alone.stays_ns(&of.interval, waited_in_own_ns(requests, of));
+            waited_ns(requests, of).saturating_sub(stays_ns)
+        }),
     };
     let mut finding = Finding::new(rule, FindingKind::Slow, None);
     let who = slowed.iter().map(|Slowed { what, causes, of }| {
@@ -103,14 +127,7 @@ fn finding(
         let text = format!("{} {}", causes.how_many_slow(what), counts.join("; "));
         finding = finding.because(text, PLACE);
     }
-    let text = format!(
-        "{} of the {} that these {} took were {}",
-        time(waits.waited_ns as f64),
-        time(waits.took_ns as f64),
-        many(waits.tokens, "token"),
-        when(cause)
-    );
-    finding = finding.because(text, PLACE).because(
+    finding = says(finding, &waits, &alone, when(cause)).because(
         format!("their requests: {}", names(profile, &whose(all()), "slow token")),
         "/requests, id",
     );
@@ -119,17 +136,54 @@ fn finding(
     let server = Server::of(profile);
     let finding = match cause {
         Cause::Prompts => prompts::of_prompts(finding, requests, profile, server, slowed),
-        Cause::Queue => of_places(finding, profile, server),
+        Cause::Queue => queue::of_places(finding, profile, server),
         Cause::Again => of_cache(finding, profile, server),
         Cause::Between => of_host(finding, profile),
         _ => finding,
     };
     let mut finding = finding.waited(waits);
-    if finding.test.is_none() {
+    if finding.test.is_none() && finding.test_absent.is_none() {
         finding = shows_one(finding, profile, &whose(all()));
     }
     finding.in_a_sentence = Some(format!("{}; {}", finding.what, finding.advice));
     finding
+}
+
+/// The sums, as evidence: what was waited, and what of it stays.
+pub(super) fn says(finding: Finding, waits: &Waits, alone: &Alone, when: &str) -> Finding {
+    let text = format!(
+        "{} of the {} that these {} took, summed over requests, were {when}",
+        time(waits.waited_ns as f64),
+        time(waits.took_ns as f64),
+        many(waits.tokens, "token"),
+    );
+    let finding = finding.because(text, PLACE);
+    let stays_ns = waits.waited_ns.saturating_sub(waits.gain_ns);
+    if stays_ns == 0 {
+        return finding;
+    }
+    let which = match alone.median_of {
+        Some(n) => format!("the median of {} without a prompt", passes_text(n)),
+        None => "the shortest one of the run".to_owned(),
+    };
+    let text = format!(
+        "{} of that stays: each of these tokens needs a pass of its own, and one takes {}, {which}",
+        time(stays_ns as f64),
+        time(alone.ns as f64)
+    );
+    finding.because(text, "/passes, wall_ns; /parts, kind")
+}
+
+/// The part of that in passes of its own.
+fn waited_in_own_ns(requests: &Requests<'_>, of: &Caused) -> u64 {
+    let interval = &of.interval;
+    match of.cause {
+        Cause::Prompts => {
+            interval.of(Piece::OwnBesidePrompts).saturating_add(interval.of(Piece::OwnBesideBoth))
+        }
+        Cause::Again => requests.again_ns(interval),
+        _ => 0,
+    }
 }
 
 /// How long a slow token waited for its cause.
@@ -219,47 +273,22 @@ fn names(profile: &Profile, all: &[(u32, u64)], what: &str) -> String {
     named.join(", ") + &more
 }
 
-/// How many requests were there at once, and the server with places for more of them.
-fn of_places(finding: Finding, profile: &Profile, server: Option<Server<'_>>) -> Finding {
-    let (in_a_pass, at_once) = (most_in_a_pass(profile), most_at_once(&profile.requests));
-    let finding = finding.because(
-        format!(
-            "at most {} in one pass, and {} there at once",
-            many(in_a_pass, "request"),
-            grouped(at_once)
-        ),
-        "/parts, request; /requests, arrived_ns and ended_ns",
-    );
-    let Some(server) = server else { return finding };
-    let places = match server.value(Flag::Places) {
-        Some(places) if places > in_a_pass => {
-            let text = format!(
-                "no pass had as many as there are places, {}: requests may wait for something else, such as room in the KV cache",
-                grouped(places)
-            );
-            return finding.because(text, "/run/command");
-        }
-        Some(places) => places,
-        None if server.is_llama_server() => in_a_pass,
-        // How many vLLM has depends on its version and the device.
-        None => return finding,
-    };
-    let more = places.saturating_mul(2).min(at_once).min(server.most_places());
-    match places > 0 && more > places {
-        true => starts(finding, server.with_places(places, more)),
-        false => finding,
-    }
-}
-
 /// The server with fewer requests that share its KV cache.
 fn of_cache(finding: Finding, profile: &Profile, server: Option<Server<'_>>) -> Finding {
     let in_a_pass = most_in_a_pass(profile);
     let finding = finding
         .because(format!("at most {} in one pass", many(in_a_pass, "request")), "/parts, request");
-    match server.filter(|_| in_a_pass > 1) {
-        Some(server) => starts(finding, server.with_places(in_a_pass, in_a_pass / 2)),
-        None => finding,
+    if in_a_pass < 2 {
+        return finding.untested("there was one request in a pass at a time");
     }
+    let Some(server) = server else { return finding.untested(NO_FLAGS) };
+    let fewer = in_a_pass / 2;
+    let mut finding = starts(finding, server.with_places(in_a_pass, fewer));
+    finding.advice = format!(
+        "more room in the KV cache (vLLM: --gpu-memory-utilization), or fewer places in the batch ({} {fewer})",
+        server.name(Flag::Places)
+    );
+    finding
 }
 
 /// What takes most of the time between passes, if that is known.
@@ -305,23 +334,4 @@ fn most_in_a_pass(profile: &Profile) -> u64 {
     parts.sort_unstable();
     parts.dedup();
     parts.chunk_by(|a, b| a.0 == b.0).map(|of_pass| of_pass.len() as u64).max().unwrap_or(0)
-}
-
-/// The most requests that were there at once: had come, and not ended.
-fn most_at_once(requests: &[Request]) -> u64 {
-    // At the same time, one goes before another comes.
-    let mut changes: Vec<(u64, bool)> = Vec::new();
-    for of in requests {
-        if of.ended_ns.is_none_or(|ended| ended > of.arrived_ns) {
-            changes.push((of.arrived_ns, true));
-            changes.extend(of.ended_ns.map(|ended| (ended, false)));
-        }
-    }
-    changes.sort_unstable();
-    let (mut now, mut most) = (0_u64, 0);
-    for (_, comes) in changes {
-        now = if comes { now + 1 } else { now.saturating_sub(1) };
-        most = most.max(now);
-    }
-    most
 }

@@ -4,6 +4,7 @@ mod devices;
 mod experts;
 mod imported;
 mod prefill;
+mod servers;
 
 use brickscope::{BrickId, BrickProfiler, MockClock, Pass};
 use brickscope_profile::{

@@ -7,6 +7,7 @@ use brickscope_profile::{Change, Trial};
 
 use super::facts::{Facts, PhaseFacts};
 use super::{Finding, FindingKind, Findings, Gain};
+use crate::requests::is_server;
 use crate::words::{fraction, time};
 
 /// Less saved is not worth a word.
@@ -27,6 +28,9 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         });
         let how = match facts.flags.can_try {
             true => format!(" (`brickscope try RUN --threads {}`)", worth_trying(facts.cpus())),
+            false if is_server(facts.profile) => {
+                format!(" (`{}`, under the same load)", facts.flags.threads)
+            }
             false => format!(" (`{}`)", facts.flags.threads),
         };
         findings.unknown(

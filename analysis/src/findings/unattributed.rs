@@ -13,8 +13,8 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
     for of in &facts.phases {
         let share = of.unattributed_ns / of.pass_ns;
         // Threads that wait for a CPU do so between bricks, too.
-        let is_disturbed =
-            of.typical.basis == Basis::Spans && cause(&of.typical, of.total).is_some();
+        let is_of_spans = of.typical.basis == Basis::Spans;
+        let is_disturbed = is_of_spans && cause(facts.profile, &of.typical, of.total).is_some();
         if share <= MOST || of.bricks().is_empty() || is_disturbed {
             continue;
         }

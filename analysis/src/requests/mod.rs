@@ -11,6 +11,7 @@
 //! in it is a second figure, which is predicted.
 
 mod again;
+mod alone;
 mod cause;
 mod client;
 mod list;
@@ -19,6 +20,7 @@ mod now;
 mod order;
 mod others;
 mod own;
+mod queue;
 mod row;
 mod slow;
 mod times;
@@ -31,6 +33,7 @@ use brickscope_profile::keep::KeptRequests;
 use brickscope_profile::{Part, PartKind, Pass, Profile, Request, Run};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::alone::{Alone, OWN};
 pub use self::cause::{Cause, Caused, Causes, SLOW};
 pub(crate) use self::cause::{FEWEST, KINDS};
 pub use self::client::{Client, NoClient, OF_CLIENT, Way};
@@ -270,6 +273,15 @@ pub(crate) fn missing_passes(profile: &Profile) -> u64 {
     let dropped = &profile.dropped;
     let missing = [dropped.passes, dropped.abandoned_passes, dropped.open_passes];
     missing.into_iter().fold(0, u64::saturating_add)
+}
+
+/// Whether a run is of a server, whatever its program is called: requests came to it, and passes ran for them. It has no end and
+/// no load of its own, so `brickscope try` can't make it again. The run of a client has no passes.
+#[must_use]
+pub fn is_server(profile: &Profile) -> bool {
+    let were_kept = profile.kept.as_ref().is_some_and(|kept| kept.requests.is_some());
+    let has_passes = !profile.passes.is_empty() || !profile.phases.is_empty();
+    has_passes && (were_kept || !profile.requests.is_empty())
 }
 
 /// The least that this many in a hundred don't exceed: one of them, so that screens and causes have the same median.

@@ -72,6 +72,11 @@ fn range(ends: [u64; 2]) -> String {
     if least == most { most } else { format!("{least} to {most}") }
 }
 
+/// A pass that several of them share is in the sum of each.
+fn summed(over: u64) -> &'static str {
+    if over > 1 { "summed over requests, " } else { "" }
+}
+
 /// In how many of some intervals a thread waited for a CPU, and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Waited {
@@ -167,8 +172,9 @@ impl Causes {
         }
         if both > 0 {
             said.push(format!(
-                "{} had prompts of others, too: {} of passes with these, and {} of waiting in all their passes.",
+                "{} had prompts of others, too: {}{} of passes with these, and {} of waiting in all their passes.",
                 so_many_of(waiting, "that waited for a CPU", both),
+                summed(both),
                 time(beside_ns as f64),
                 range(waited.cpu_ns)
             ));
@@ -182,8 +188,9 @@ impl Causes {
         }
         if waited.intervals > 0 {
             said.push(format!(
-                "{} waited for a CPU, too: {} of {}.",
+                "{} waited for a CPU, too: {}{} of {}.",
                 so_many_of(prompts, "with prompts of others", waited.intervals),
+                summed(waited.intervals),
                 range(waited.cpu_ns),
                 time(waited.of_ns as f64)
             ));
@@ -197,6 +204,7 @@ mod tests {
     use brickscope_profile::{ClockInfo, Part, Pass, PassPart, Phase, Profile, Request};
 
     use super::*;
+    use crate::requests::Caused;
 
     /// Passes of 10 for a request, one after the other, with what was read around them; it has a token at the end of all.
     fn profile(read: &[Disturbance]) -> Profile {
@@ -239,6 +247,31 @@ mod tests {
         assert_eq!(said(1, 1), "A thread waited for a CPU in this one: 7 ns of 9 ns.");
         assert_eq!(said(3, 3), "A thread waited for a CPU in all 3 of these: 7 ns of 9 ns.");
         assert_eq!(said(1, 3), "A thread waited for a CPU in 1 of these 3: 7 ns of 9 ns.");
+    }
+
+    #[test]
+    fn the_time_of_passes_that_requests_share_is_said_to_be_a_sum() {
+        let read = Disturbance {
+            passes: 1,
+            wall_ns: 10,
+            longest_wait_ns: Some(8),
+            ..Disturbance::default()
+        };
+        let mut profile = profile(&[read]);
+        profile.parts.push(PassPart { pass: 0, part: Part::prompt(1, 100, 0) });
+        profile.requests.push(Request::default());
+        let requests = Requests::of(&profile);
+        let interval = requests.intervals(0).next().expect("a token");
+        let said = |n: usize, cause| {
+            let slow = vec![Caused { interval, cause, more_ns: 10 }; n];
+            Causes { of: 40, median_ns: 1, slow }.overlaps(&requests).join(" ")
+        };
+        let one = "had prompts of others, too: 10 ns of passes with these, and 8 ns";
+        assert!(said(1, Cause::Cpu).contains(one), "{}", said(1, Cause::Cpu));
+        let two = "had prompts of others, too: summed over requests, 20 ns of passes with these";
+        assert!(said(2, Cause::Cpu).contains(two), "{}", said(2, Cause::Cpu));
+        let two = "waited for a CPU, too: summed over requests, 16 ns of 20 ns";
+        assert!(said(2, Cause::Prompts).contains(two), "{}", said(2, Cause::Prompts));
     }
 
     #[test]

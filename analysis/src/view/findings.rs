@@ -111,6 +111,8 @@ fn one(profile: &Profile, nth: usize, finding: &Finding, run: Option<&str>, text
     field("do", &finding.advice, text);
     if let Some(test) = test_command(finding, profile, run) {
         field("test", &test, text);
+    } else if let Some(why) = &finding.test_absent {
+        field("untested", &why.reason, text);
     }
     field("refuted if", &finding.refuted_if, text);
 }

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use brickscope::{Change, Profile, RUN_FILE, secrets};
+use brickscope_analysis::requests::is_server;
 use signal_hook::low_level::signal_name;
 
 use crate::flags::profile::ProfileArgs;
@@ -51,6 +52,12 @@ impl Again {
                 imported.format
             );
         }
+        ensure!(
+            !is_server(profile),
+            "this run is of a server, which doesn't end by itself and waits for requests that `try` can't send: start it \
+             yourself with and without the change, ask both the same (`brickscope load --seed 1`), and use \
+             `brickscope requests` on both runs"
+        );
         let run = profile.run.as_ref().filter(|run| !run.command.is_empty());
         let Some(run) = run else {
             bail!("this run doesn't say by which command it was made, so it can't be made again");
@@ -288,7 +295,7 @@ pub(crate) fn make(Line { program, words, env, folder }: &Line, out: &Path) -> R
 
 #[cfg(test)]
 mod tests {
-    use brickscope::{Model, Run};
+    use brickscope::{Model, Phase, PhaseTotal, Request, Run};
 
     use super::*;
 
@@ -378,6 +385,22 @@ mod tests {
         assert!(of("brickscope profile", "avx2", Path::new("")).contains("doesn't name its model"));
         assert!(of("other --flag", "avx2", model.path()).contains("other --flag"));
         assert!(of("brickscope benchmark", "avx2", model.path()).contains("only runs of"));
+        // Requests make a server, whatever it is called.
+        let mut served = run("venv/bin/python serve.py", "llama.cpp, CPU", Path::new(""));
+        served.requests.push(Request::default());
+        assert!(of_run_by(&served).is_ok(), "its passes are unknown, as a client's");
+        served.phases.push(PhaseTotal {
+            phase: Phase::Decode,
+            passes: 1,
+            disturbed: 0,
+            unwatched: None,
+            tokens: 1,
+            wall_ns: 1,
+            attributed_ns: 0,
+            unattributed_ns: 1,
+        });
+        let why = of_run_by(&served).expect_err("it can't").to_string();
+        assert!(why.contains("is of a server") && why.contains("brickscope load"), "{why}");
         let own = "llama.cpp in this program";
         assert!(of("mine", own, model.path()).contains("a program of yours"));
     }

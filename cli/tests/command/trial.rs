@@ -94,6 +94,22 @@ fn what_can_not_be_tried_says_why() {
     assert!(refused(&["--quant", "q9"]).contains("q9"));
     let words = refused(&["--", "--no-such-flag"]);
     assert!(words.contains("no-such-flag"), "{words}");
+    // A run with requests is a server's: nothing is started, confirmed or not.
+    let mut profile = Profile::load(&out.join(RUN_FILE)).expect("a run");
+    let marker = dir.path().join("started");
+    let run = profile.run.as_mut().expect("it says how it was made");
+    run.command = vec!["touch".to_owned(), marker.display().to_string()];
+    run.backend = "llama.cpp, CPU".to_owned();
+    profile.requests.push(brickscope::Request::default());
+    let served = dir.path().join("served");
+    profile.save_run(&served).expect("a new folder");
+    for yes in [&["--threads", "2"][..], &["--threads", "2", "--yes"]] {
+        let output = brickscope(&["try"]).arg(&served).args(yes).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("is of a server") && !said.contains("--yes"), "{said}");
+        assert!(!marker.exists(), "its command ran");
+    }
     // An imported run.
     let mut profile = Profile::load(&out.join(RUN_FILE)).expect("a run");
     profile.imported =

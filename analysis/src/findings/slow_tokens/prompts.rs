@@ -7,14 +7,12 @@ use std::collections::HashMap;
 
 use brickscope_profile::Profile;
 
-use super::{PLACE, Slowed, most_in_a_pass, names, sorted, starts};
+use super::{NO_FLAGS, PLACE, Slowed, most_in_a_pass, names, sorted, starts};
 use crate::findings::server::{Flag, Server};
 use crate::findings::{Finding, Findings};
 use crate::requests::{CHANCE, Costs, Requests, WithoutPrompts};
 use crate::words::many;
 
-/// Prompts are cut into pieces of this part of the largest one.
-const SMALLER: u64 = 4;
 /// Smaller pieces of prompts make matrices be read for few tokens.
 const LEAST_PIECE: u64 = 32;
 /// vLLM refuses fewer tokens in a step than requests, of which its default is at most so many.
@@ -65,14 +63,34 @@ pub(super) fn of_prompts(
     let without = WithoutPrompts::of(requests);
     let finding =
         told(finding, slowed, |slowed| Costs::of(&without, &slowed.causes.slow).sentences());
-    let Some(piece) = smaller(profile, server, largest) else { return finding };
+    let piece = match smaller(profile, server, largest) {
+        Ok(piece) => piece,
+        Err(why) => return finding.untested(why),
+    };
     let without = WithoutPrompts::of_pieces(requests, piece);
-    let finding =
+    let mut finding =
         told(finding, slowed, |slowed| Costs::of(&without, &slowed.causes.slow).of_smaller(piece));
+    finding.advice = format!("{}, or long ones elsewhere", in_pieces(profile, server, piece));
     match server {
         Some(server) => starts(finding, server.with(Flag::PassTokens, piece)),
-        None => finding,
+        None => finding.untested(NO_FLAGS),
     }
+}
+
+/// `prompts in smaller pieces (-b 256, now 512)`
+fn in_pieces(profile: &Profile, server: Option<Server<'_>>, piece: u64) -> String {
+    let run = profile.run.as_ref();
+    let is_llama = run.is_some_and(|run| run.backend.starts_with("llama.cpp"));
+    let flag = match server {
+        Some(server) => server.name(Flag::PassTokens),
+        None if is_llama => "llama-server's -b",
+        None => return format!("prompts in pieces of at most {}", many(piece, "token")),
+    };
+    let engine = run.and_then(|run| run.engine.as_ref());
+    let by_flag = server.and_then(|server| server.value(Flag::PassTokens));
+    let now = by_flag.or(engine.and_then(|engine| engine.batch_tokens));
+    let now = now.map_or(String::new(), |now| format!(", now {now}"));
+    format!("prompts in smaller pieces ({flag} {piece}{now})")
 }
 
 /// What is said of each kind of tokens, as evidence.
@@ -91,12 +109,18 @@ fn told(
     finding
 }
 
-/// Into how large pieces prompts may be cut. `None` where the server doesn't cut them, or they are no larger.
-fn smaller(profile: &Profile, server: Option<Server<'_>>, largest: u64) -> Option<u64> {
+/// Into how large pieces prompts may be cut: half of the largest one, or a little more. Else why the server doesn't cut them so.
+fn smaller(
+    profile: &Profile,
+    server: Option<Server<'_>>,
+    largest: u64,
+) -> Result<u64, &'static str> {
     // The tokens of a pass are those of prompts and one of each request that decodes.
     let in_passes = || most_in_a_pass(profile).saturating_add(LEAST_PIECE);
     let least = match server {
-        Some(server) if !server.cuts_prompts() => return None,
+        Some(server) if !server.cuts_prompts() => {
+            return Err("it was told not to cut prompts, so with a lower value it may not start");
+        }
         Some(server) => match server.value(Flag::Places) {
             Some(places) => places.saturating_add(LEAST_PIECE),
             None if server.is_llama_server() => in_passes(),
@@ -104,8 +128,8 @@ fn smaller(profile: &Profile, server: Option<Server<'_>>, largest: u64) -> Optio
         },
         None => in_passes(),
     };
-    let piece = (largest / SMALLER).max(least);
-    // A round number: the largest power of two that isn't more.
-    let piece = 1_u64.checked_shl(piece.ilog2()).filter(|&of| of >= least).unwrap_or(piece);
-    (piece < largest).then_some(piece)
+    // A round number: the largest power of two that is less.
+    let half = largest.checked_next_power_of_two().unwrap_or(largest) / 2;
+    let piece = half.max(least);
+    if piece < largest { Ok(piece) } else { Err("its pieces are as small as its places allow") }
 }

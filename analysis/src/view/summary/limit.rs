@@ -86,7 +86,7 @@ pub(super) fn limit(profile: &Profile, phase: Phase) -> (String, Tone) {
 #[must_use]
 pub fn disturber(profile: &Profile, phase: Phase) -> Option<&'static str> {
     let typical = Typical::of(profile, phase).filter(|typical| typical.basis == Basis::Spans)?;
-    cause(&typical, profile.phase(phase)?).map(|(by, _)| did(by))
+    cause(profile, &typical, profile.phase(phase)?).map(|(by, _)| did(by))
 }
 
 /// Whether more than a quarter of a phase's time was waiting for CPUs, which medians of spans don't show. Then what they
