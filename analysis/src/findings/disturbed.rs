@@ -16,6 +16,9 @@ const MANY: f64 = 0.2;
 const LEAST_PASSES: u64 = 5;
 /// The CPU time of other programs, as a part of the machine's, that is worth a word.
 pub(super) const MUCH_LOAD: f64 = 0.1;
+/// The wait of a thread for a CPU, as a part of the time, that is worth a line of the first screen: the threads that share its
+/// work wait as long.
+pub(crate) const LONG_WAIT: f64 = 0.05;
 
 /// Who disturbed the passes of a phase, and how many, if more than a fifth of all were disturbed.
 pub(crate) fn cause(
@@ -144,8 +147,9 @@ fn waited_ns(facts: &Facts<'_>, of: &PhaseFacts<'_>) -> Option<f64> {
 /// The thread that waited longest for a CPU, if other threads of this process had it for most of that, as the first screen says.
 fn shared_most(profile: &Profile, phase: Phase) -> Option<&CpuWait> {
     let waits = profile.cpu_waits.iter().filter(|of| of.phase == phase);
-    let longest = waits.max_by(|a, b| a.waited().total_cmp(&b.waited()));
-    longest.filter(|of| of.own_ns > of.waited_ns / 2)
+    let longest =
+        waits.max_by(|a, b| a.waited().total_cmp(&b.waited()).then(b.thread.cmp(&a.thread)));
+    longest.filter(|of| of.waited() >= LONG_WAIT && of.own_ns > of.waited_ns / 2)
 }
 
 /// What to do where threads of this process that have a CPU each have it from each other.

@@ -281,7 +281,8 @@ pub(crate) fn missing_passes(profile: &Profile) -> u64 {
 pub fn is_server(profile: &Profile) -> bool {
     let were_kept = profile.kept.as_ref().is_some_and(|kept| kept.requests.is_some());
     let has_passes = !profile.passes.is_empty() || !profile.phases.is_empty();
-    has_passes && (were_kept || !profile.requests.is_empty())
+    let came = !profile.requests.is_empty() || profile.dropped.missed_requests > 0;
+    has_passes && (were_kept || came)
 }
 
 /// The least that this many in a hundred don't exceed: one of them, so that screens and causes have the same median.

@@ -8,7 +8,7 @@ use brickscope_profile::PartKind;
 
 use super::{Interval, Piece, Requests};
 
-/// A request, and what the passes of some time processed of it.
+/// A request, and what the passes of some time processed of it. The tokens of a pass are of each time that it touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InPasses {
     /// The request: an index into [`Profile::requests`](brickscope_profile::Profile::requests), or one beyond them where nobody
@@ -82,8 +82,18 @@ impl Requests<'_> {
 
     /// The prompts of others that were processed in an interval, each with its tokens.
     pub(crate) fn prompts_of_others(&self, interval: &Interval) -> Vec<(u32, u64)> {
-        let prompts = self.beside(interval).into_iter().filter(|of| of.prompt_tokens > 0);
-        prompts.map(|of| (of.request, of.prompt_tokens)).collect()
+        let mut found: HashMap<u32, u64> = HashMap::new();
+        let passes = self.overlapping(self.after_queue(interval), interval.to_ns);
+        // Most passes have none, and are of many.
+        for pass in passes.filter(|pass| pass.prompts > 0) {
+            for &(request, kind, tokens) in &self.parts[pass.parts[0]..pass.parts[1]] {
+                if kind == PartKind::Prompt && request != interval.request {
+                    let sum = found.entry(request).or_default();
+                    *sum = sum.saturating_add(tokens);
+                }
+            }
+        }
+        found.into_iter().collect()
     }
 
     /// The requests, but for one, in the passes of a time.

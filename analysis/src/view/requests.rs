@@ -93,7 +93,7 @@ pub fn requests(profile: &Profile) -> String {
     text.push('\n');
     if all.len() <= FEW {
         text.push_str(&list::of(&requests, None));
-        what_answers_are(&requests, &mut text);
+        what_answers_are(all, &mut text);
     } else {
         wrapped(&which_to_look_at(&requests), &mut text);
     }
@@ -154,14 +154,14 @@ pub fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
 #[must_use]
 pub fn list_of_requests(profile: &Profile, order: Option<Order>) -> String {
     let mut text = list::list_of_requests(profile, order);
-    what_answers_are(&Requests::of(profile), &mut text);
+    what_answers_are(&profile.requests, &mut text);
     text
 }
 
 /// A server may hold a token back until its text is whole: then what was sent is less than what was generated.
-fn what_answers_are(requests: &Requests<'_>, text: &mut String) {
+fn what_answers_are(all: &[Request], text: &mut String) {
     let is_of_pieces = |of: &Request| of.output_tokens.is_none() && !of.tokens_ns.is_empty();
-    if requests.all().iter().any(is_of_pieces) {
+    if all.iter().any(is_of_pieces) {
         wrapped("answer: pieces of text as they came, which may be of several tokens each", text);
     }
 }
@@ -432,11 +432,11 @@ mod tests {
         let said = "answer: pieces of text";
         let mut profile = Profile::empty(ClockInfo::default());
         profile.requests.push(Request { tokens_ns: vec![1, 2], ..Request::default() });
-        for text in [requests(&profile), list_of_requests(&profile)] {
+        for text in [requests(&profile), list_of_requests(&profile, None)] {
             assert_eq!(text.matches(said).count(), 1, "{text}");
         }
         profile.requests[0].output_tokens = Some(3);
-        for text in [requests(&profile), list_of_requests(&profile)] {
+        for text in [requests(&profile), list_of_requests(&profile, None)] {
             assert!(!text.contains(said), "{text}");
         }
     }

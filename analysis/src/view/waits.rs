@@ -5,12 +5,11 @@ use std::fmt::Write;
 use brickscope_profile::text::percent;
 use brickscope_profile::{CpuWait, Phase, Profile};
 
+use crate::findings::disturbed::LONG_WAIT;
 use crate::view::layout::wrapped;
 
 /// A thread that waits for less than this part of the time is as in any quiet run.
 const LEAST: f64 = 0.02;
-/// From this part on it is worth a line of the first screen: the threads that share its work wait as long.
-const MUCH: f64 = 0.05;
 /// Threads that are named at most in a phase.
 const MOST_THREADS: usize = 8;
 
@@ -39,7 +38,7 @@ pub(super) fn in_report(profile: &Profile, text: &mut String) {
 pub(super) fn in_summary(profile: &Profile, phase: Phase) -> Option<String> {
     let of = *longest_first(profile, phase).first()?;
     let part = format!("{:.0} %", 100.0 * of.waited());
-    (of.waited() >= MUCH)
+    (of.waited() >= LONG_WAIT)
         .then(|| format!("{} for {part} of {phase}: {}", who_for_which(of), whose(of)))
 }
 

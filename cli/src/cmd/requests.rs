@@ -115,13 +115,15 @@ fn as_json(
     let chosen = || numbered().filter(|(_, number)| wanted.is_none_or(|of| of == *number));
     let each = || {
         chosen().map(|(of, number)| {
-            let (requests, caused) = (&requests, &caused);
+            let (requests, caused, is_chosen) = (&requests, &caused, wanted.is_some());
             One {
                 id: &of.id,
                 arrived_ns: of.arrived_ns,
                 ending: of.ending,
                 intervals: Each(move || {
-                    requests.intervals(number).map(move |of| as_row(requests, of, caused))
+                    requests
+                        .intervals(number)
+                        .map(move |of| as_row(requests, of, caused, is_chosen))
                 }),
             }
         })
@@ -181,8 +183,9 @@ struct Row<'p> {
     /// Tokens of its own prompt that its passes processed.
     #[serde(skip_serializing_if = "is_zero")]
     own_prompt_tokens: u64,
-    /// Who was in the passes, once it had a place.
-    neighbours: Others<'p>,
+    /// Who was in the passes, once it had a place. Of all tokens of all requests, these would be most of what is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    neighbours: Option<Others<'p>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     while_queued: Option<Others<'p>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -236,7 +239,11 @@ fn as_row<'p>(
     requests: &Requests<'p>,
     of: Interval,
     caused: &HashMap<(u32, u32), Cause>,
+    is_chosen: bool,
 ) -> Row<'p> {
+    let cause = key_of(&of).and_then(|key| caused.get(&key).copied());
+    // Of slow tokens, and of the one request that was asked for.
+    let is_told = is_chosen || cause.is_some();
     let is_queued = of.of(Piece::Queue) > 0;
     Row {
         until: of.until.to_string(),
@@ -244,9 +251,9 @@ fn as_row<'p>(
         to_ns: of.to_ns,
         pieces: Piece::ALL.into_iter().zip(of.pieces).filter(|(_, ns)| *ns > 0).collect(),
         own_prompt_tokens: requests.own_prompt(&of).into_iter().fold(0, u64::saturating_add),
-        neighbours: others(requests, &requests.beside(&of)),
-        while_queued: is_queued.then(|| others(requests, &requests.while_queued(&of))),
-        cause: key_of(&of).and_then(|key| caused.get(&key).copied()),
+        neighbours: is_told.then(|| others(requests, &requests.beside(&of))),
+        while_queued: (is_told && is_queued).then(|| others(requests, &requests.while_queued(&of))),
+        cause,
     }
 }
 

@@ -74,6 +74,10 @@ fn a_short_queue_and_one_for_something_else_are_no_finding() {
     // Places were free.
     let free = ["llama-server -m m.gguf -np 8", TWO[1]];
     assert_eq!(rules(&crowded(free, 60 * MS)), [""; 0]);
+    // Nobody said whom passes were for, nor how many places there are.
+    let mut unsaid = crowded(PYTHON, 60 * MS);
+    unsaid.parts.clear();
+    assert_eq!(rules(&unsaid), [""; 0]);
     // Few requests.
     let mut few = crowded(TWO, 60 * MS);
     few.requests.iter_mut().skip(18).for_each(|of| of.tokens_ns.clear());

@@ -32,9 +32,10 @@ impl Queued {
     pub(super) fn of(requests: &Requests<'_>, profile: &Profile) -> Option<Self> {
         let in_a_pass = most_in_a_pass(profile);
         let places = told_places(profile, Server::of(profile)).unwrap_or(in_a_pass);
-        if places > in_a_pass {
+        if places == 0 || places > in_a_pass {
             return None;
         }
+        let full = requests.passes_for(places);
         let mut waits = Waits { tokens: 0, took_ns: 0, waited_ns: 0, gain_ns: 0 };
         let mut passed_over = 0;
         for interval in requests.all_where(|until, _| until == Until::FirstToken) {
@@ -42,7 +43,7 @@ impl Queued {
             waits.tokens += 1;
             waits.took_ns = waits.took_ns.saturating_add(interval.ns());
             waits.waited_ns = waits.waited_ns.saturating_add(queue_ns);
-            if queue_ns > 0 && requests.was_passed_over(&interval, places) {
+            if queue_ns > 0 && requests.was_passed_over(&interval, &full) {
                 passed_over += 1;
                 waits.gain_ns = waits.gain_ns.saturating_add(queue_ns);
             }

@@ -98,11 +98,12 @@ impl Summed {
         all
     }
 
-    /// Labels a pass that waits with the names of another profiler, by which it will be recorded. One that can't be counts as
-    /// little as if it had been none.
+    /// Labels a pass that waits with the names of another profiler, by which it will be recorded. One that can't be is counted as
+    /// one that doesn't fit its graph.
     pub(crate) fn label_anew(&mut self, serial: u64, labels: &mut Graphs<'_>, found: &Found<'_>) {
         // It was counted when it came.
         let Some((_, spans)) = labels.pass(found, &mut Counts::default()) else {
+            self.counts.misfits += 1;
             self.waiting.remove(&serial);
             return;
         };
