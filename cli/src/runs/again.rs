@@ -401,6 +401,10 @@ mod tests {
         });
         let why = of_run_by(&served).expect_err("it can't").to_string();
         assert!(why.contains("is of a server") && why.contains("brickscope load"), "{why}");
+        // They may all have been missed.
+        (served.requests, served.dropped.missed_requests) = (Vec::new(), 1);
+        let why = of_run_by(&served).expect_err("it can't").to_string();
+        assert!(why.contains("is of a server"), "{why}");
         let own = "llama.cpp in this program";
         assert!(of("mine", own, model.path()).contains("a program of yours"));
     }
