@@ -301,7 +301,7 @@ fn requests_that_have_no_room_are_summed_and_the_slowest_are_kept_with_their_pas
 
     let output = brickscope(&["requests"]).arg(&run).output().expect("it starts");
     let text = String::from_utf8_lossy(&output.stdout);
-    let all = format!("requests  {all}: length {all}\ntimes and counts are of all {all}; ");
+    let all = format!("requests  {all}, ended: length {all}\ntimes and counts are of all {all}; ");
     assert!(text.starts_with(&all), "{text}");
     assert_eq!(text.matches("what follows").count(), 1, "{text}");
 }
@@ -338,7 +338,7 @@ fn what_is_kept_so_far_of_a_server_counts_each_request_once() {
     assert!(so_far.exists(), "{}", String::from_utf8_lossy(&asked.stderr));
     let n = CLIENTS * EACH;
     let text = String::from_utf8_lossy(&asked.stdout);
-    assert!(text.starts_with(&format!("requests  {n}: length {n}\n")), "{text}");
+    assert!(text.starts_with(&format!("requests  {n}, ended: length {n}\n")), "{text}");
     drop(streams);
     server.join().expect("it ends");
 
