@@ -60,7 +60,7 @@ mod slow_format;
 pub(crate) mod slow_layer;
 mod slow_link;
 mod slow_product;
-mod slow_tokens;
+pub(crate) mod slow_tokens;
 mod small_pages;
 mod stalls;
 mod threads;

@@ -20,6 +20,12 @@ use crate::text::cut;
 use crate::typical::passes_text;
 use crate::words::{many, quoted, time};
 
+/// What is found of the queue where it is most of the time to first tokens, in a sentence, as a finding says it.
+pub(crate) fn queue_of_all(requests: &Requests<'_>, profile: &Profile) -> Option<String> {
+    let [_, (_, rule), ..] = RULES;
+    Some(Queued::of(requests, profile)?.finding(rule, profile).sentence().to_owned())
+}
+
 /// The causes that have a rule.
 const RULES: [(Cause, &str); 5] = [
     (Cause::Prompts, "prompts-stall-decode"),

@@ -15,6 +15,7 @@ use brickscope_profile::{Profile, Request, Run};
 
 use self::missed::not_recorded;
 use super::layout::wrapped;
+use crate::findings::slow_tokens::queue_of_all;
 use crate::requests::{
     Cause, Causes, Client, Costs, KINDS, LONGEST, Order, Requests, SLOW, SLOWEST, SLOWEST_FIRST,
     Slow, Times, WithoutPrompts, missing_passes, times, too_few,
@@ -106,13 +107,20 @@ pub fn requests(profile: &Profile) -> String {
         return text;
     }
     let without = WithoutPrompts::of(&requests);
+    let mut is_told = false;
     for (what, wanted) in KINDS {
         if let Some(slow) = Slow::of(&requests, wanted) {
             slow_ones(profile, what, &slow, &mut text);
         }
         if let Some(causes) = Causes::of(&requests, wanted) {
+            is_told |= causes.most().is_some_and(|(cause, _)| cause == Cause::Queue);
             why(what, &requests, &causes, &Costs::of(&without, &causes.slow), &mut text);
         }
+    }
+    // Where all wait alike, none is slow.
+    if let Some(next) = queue_of_all(&requests, profile).filter(|_| !is_told) {
+        text.push('\n');
+        wrapped(&format!("Next: {next}"), &mut text);
     }
     text
 }
@@ -342,8 +350,10 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         return words;
     }
     let without = WithoutPrompts::of(&requests);
+    let mut is_told = false;
     for (what, wanted) in KINDS {
         let Some(causes) = Causes::of(&requests, wanted) else { continue };
+        is_told |= causes.most().is_some_and(|(cause, _)| cause == Cause::Queue);
         let counts = causes.counts().into_iter();
         let counts = counts.map(|(cause, count)| format!("{} {}", cause.name(), grouped(count)));
         let counts: Vec<String> = counts.collect();
@@ -355,6 +365,8 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         words.extend(costs.sentences());
         words.extend(advice(&causes, &costs).map(|advice| format!("Next: {advice}.")));
     }
+    let next = queue_of_all(&requests, profile).filter(|_| !is_told);
+    words.extend(next.map(|next| format!("Next: {next}.")));
     words
 }
 

@@ -56,6 +56,9 @@ fn a_queue_that_is_most_of_the_time_to_first_tokens_is_found_though_all_wait_ali
         assert!(text.contains(said), "{said}: {text}");
     }
     assert!(view::next_step(&profile).starts_with("of the time to first tokens, 86 % was queue"));
+    let next = "Next: of the time to first tokens, 86 % was queue; more places in the batch (-np 4, now 2,";
+    assert!(unwrapped(&view::requests(&profile)).contains(next), "{}", view::requests(&profile));
+    assert!(view::requests_in_words(&profile).iter().any(|words| words.starts_with(next)));
     let pages = explain::find("queue-for-places");
     assert_eq!(pages[0].in_run(&profile).found.len(), 1);
 }
