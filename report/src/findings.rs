@@ -39,7 +39,11 @@ fn item(finding: &Finding, profile: &Profile) -> String {
     }
     rows.push(("do", told(&finding.advice)));
     let test = test_command(finding, profile, None);
-    rows.extend(test.map(|test| ("test", format!("<code>{}</code>", told(&test)))));
+    if let Some(test) = test {
+        rows.push(("test", format!("<code>{}</code>", told(&test))));
+    } else if let Some(why) = &finding.test_absent {
+        rows.push(("untested", told(&why.reason)));
+    }
     rows.push(("refuted if", told(&finding.refuted_if)));
     rows.push(("rule", format!("<code>{}</code>", attribute(finding.rule))));
     let row = |(label, html): &(&str, String)| {

@@ -357,6 +357,19 @@ fn what_slows_the_run_down_comes_first_with_its_evidence_and_a_test() {
 }
 
 #[test]
+fn a_finding_that_no_command_tests_says_why() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/planted-tokens/queue-4.json.gz");
+    let text = brickscope_formats::import::packed_run(file.as_ref()).expect("readable");
+    let mut profile = Profile::from_json(&text.expect("a run"), file.as_ref()).expect("a profile");
+    assert!(html_of(&page(&profile), "findings").contains("-np 8 -c 2048"), "its own command");
+    profile.run.as_mut().expect("a run").command = vec!["serve.py".to_owned()];
+    let (page, _) = traced(&profile);
+    let said = "the flags of the program that was started are not known here";
+    assert!(html_of(&page, "findings").contains("<dt>untested</dt>"), "{page}");
+    assert!(section(&page, "findings").contains(said), "{page}");
+}
+
+#[test]
 fn a_run_that_no_rule_can_look_at_says_so() {
     let mut profile = on_a_device();
     profile.sync_mode = brickscope::SyncMode::Immediate;
