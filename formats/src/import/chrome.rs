@@ -2,7 +2,7 @@
 //! `traceEvents`.
 //! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
 //!
-//! Spans are the complete events (`X`) and the pairs of begin and end (`B`, `E`) of each thread, which must
+//! Spans are the complete events (`X`) and the pairs of begin and end (`B`, `E`, in any order) of each thread, which must
 //! nest. Times are microseconds with fractions, here to the nearest nanosecond and from the first event on.
 //!
 //! This file reads the events one at a time, so that traces larger than memory can be read, and makes a
@@ -179,6 +179,7 @@ impl Reader {
             Some(Stop::Fault(Fault::Io(error))) => return Err(at.whole(error.to_string())),
             _ => {}
         }
+        self.pairs();
         let is_empty = self.trace.is_empty();
         if is_empty {
             self.empty_ones(0);
@@ -361,13 +362,11 @@ impl Reader {
         let start = picos(event.ts, "ts")?;
         let lane = self.trace.track(text(event.pid), text(event.tid));
         if kind == "E" {
-            let end = whole(start);
-            match self.trace.end(lane) {
-                Some(begun) if self.is_only_counted(begun.kind, begun.passes) => {
-                    self.trace.count_only(begun.kind, "", begun.start, end?);
-                }
-                Some(begun) => self.trace.span(Timed { end: end?, ..begun }),
-                None => self.trace.left_out.unbegun += 1,
+            let end = whole(start)?;
+            let name = words(event.name);
+            let name = (!name.is_empty()).then(|| self.trace.name(&name));
+            if let Some(paired) = self.trace.end(lane, end, name) {
+                self.pair(paired);
             }
             return Ok(());
         }
@@ -415,6 +414,22 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    /// Adds the pairs of begin and end, which a file may have in any order.
+    fn pairs(&mut self) {
+        for lane in 0..self.trace.tracks.len() {
+            for paired in self.trace.paired(lane) {
+                self.pair(paired);
+            }
+        }
+    }
+
+    fn pair(&mut self, paired: Timed) {
+        match self.is_only_counted(paired.kind, paired.passes) {
+            true => self.trace.count_only(paired.kind, "", paired.start, paired.end),
+            false => self.trace.span(paired),
+        }
     }
 
     /// Whether the number of events such as this is all that becomes of them in a trace of PyTorch's

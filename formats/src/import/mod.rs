@@ -16,6 +16,7 @@ mod lines;
 mod llama_bench;
 mod nccl_inspector;
 mod other;
+mod pairs;
 mod passes;
 mod pattern;
 mod ranks;

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use brickscope_profile::{Lane, Pass, Phase, Profile, StepTold};
 
 use super::kineto::{Attentions, Captured, Collectives, EventKind, Link, Products};
+use super::pairs::Edges;
 use super::step::Step;
 use super::{At, ImportError, left_out};
 
@@ -25,6 +26,9 @@ const LONGEST_COUNTED_NAME: usize = 1000;
 
 /// By so much an event may miss the one that it nests in.
 const ROUNDED_NS: i64 = 2_000;
+
+/// So many events that begin before the one around them are looked at, from the innermost one on.
+const MOST_EARLY: usize = 32;
 
 /// A span of the file.
 #[derive(Clone, Copy)]
@@ -59,7 +63,9 @@ pub(super) struct Track {
     pub(super) pid: String,
     pub(super) tid: String,
     pub(super) name: Option<String>,
-    /// Spans that have begun and not ended.
+    /// Begins and ends that aren't paired yet.
+    edges: Edges<Timed>,
+    /// Spans that begin and never end, once all are paired.
     pub(super) open: Vec<Timed>,
 }
 
@@ -93,8 +99,8 @@ pub(super) struct Trace {
     counted_names: Vec<String>,
     /// How many bytes names take.
     text_bytes: usize,
-    /// How many spans have begun and not ended.
-    open: usize,
+    /// How many begins and ends aren't paired yet.
+    edges: usize,
     pub(super) left_out: LeftOut,
     /// The number of the first event that can't be read, and what is wrong with it.
     pub(super) fault: Option<(usize, String)>,
@@ -185,7 +191,8 @@ impl Trace {
     /// What there is too much of in the file, if there is.
     pub(super) fn too_much(&self) -> Option<String> {
         // A link may be of an event that was left out.
-        if self.timed.len().max(self.links.len()).saturating_add(self.open) > MOST_EVENTS {
+        let timed = self.timed.len().saturating_add(self.edges.div_ceil(2));
+        if timed.max(self.links.len()) > MOST_EVENTS {
             return Some(format!("there are more than {MOST_EVENTS} events with a duration"));
         }
         let most = MOST_TEXT >> 20;
@@ -228,16 +235,28 @@ impl Trace {
     /// Begins an event, whose end isn't known yet.
     pub(super) fn begin(&mut self, timed: Timed) {
         if let Some(track) = self.tracks.get_mut(timed.lane as usize) {
-            track.open.push(timed);
-            self.open += 1;
+            track.edges.begin(timed.start, timed.name, timed);
+            self.edges += 1;
         }
     }
 
-    /// The event of a track that began last and hasn't ended, which ends now.
-    pub(super) fn end(&mut self, lane: u32) -> Option<Timed> {
-        let begun = self.tracks.get_mut(lane as usize)?.open.pop()?;
-        self.open -= 1;
-        Some(begun)
+    /// Ends an event of a track, which is paired with its begin later. Returns the event if it took no time.
+    pub(super) fn end(&mut self, lane: u32, at: i64, name: Option<u32>) -> Option<Timed> {
+        let begun = self.tracks.get_mut(lane as usize)?.edges.end(at, name);
+        self.edges = if begun.is_some() { self.edges - 1 } else { self.edges + 1 };
+        begun.map(|begun| Timed { end: at, ..begun })
+    }
+
+    /// The events of a track that begin and end, which are no longer with it.
+    pub(super) fn paired(&mut self, lane: usize) -> Vec<Timed> {
+        let Some(track) = self.tracks.get_mut(lane) else { return Vec::new() };
+        let edges = std::mem::take(&mut track.edges);
+        self.edges -= edges.len();
+        let mut found = Vec::new();
+        let (open, unbegun) = edges.pair(|begun, end| found.push(Timed { end, ..begun }));
+        track.open = open;
+        self.left_out.unbegun += unbegun;
+        found
     }
 
     /// Adds an event, unless it ends before it begins.
@@ -381,9 +400,14 @@ pub(super) fn sorted(trace: &mut Trace, at: &At<'_>) -> Result<(Vec<Timed>, i64)
     }
     // Of those that begin and end together the outer one is written last, when it ends.
     timed.reverse();
-    timed.sort_by_key(|event| (event.lane, event.start, Reverse(event.end)));
+    let order = |event: &Timed| (event.lane, event.start, Reverse(event.end));
+    timed.sort_by_key(order);
+    let early = cut_early(&mut timed);
+    if early > 0 {
+        timed.sort_by_key(order);
+    }
     let (cut, into_passes) = cut_to_nest(&mut timed);
-    trace.left_out.cut += cut;
+    trace.left_out.cut += early + cut;
     trace.left_out.into_passes += into_passes;
     Ok((timed, origin))
 }
@@ -397,6 +421,56 @@ fn without_times(timed: &mut Vec<Timed>, first_counted: Option<i64>) -> u64 {
     let before = timed.len();
     timed.retain(|event| !(is_zero(event) && event.end < first));
     (before - timed.len()) as u64
+}
+
+/// Cuts up to [`ROUNDED_NS`] from events that begin before the one that they lie in, which keeps its begin. Of two that
+/// cross, the inner one is that which misses the other by less. Returns how many were cut: they are no longer in order.
+fn cut_early(timed: &mut [Timed]) -> u64 {
+    let mut cut = 0;
+    // Each with its begin as the file has it.
+    let mut stack: Vec<(usize, i64)> = Vec::new();
+    for at in 0..timed.len() {
+        let event = timed[at];
+        if event.kind.is_of_device() {
+            continue;
+        }
+        if stack.last().is_some_and(|&(around, _)| timed[around].lane != event.lane) {
+            stack.clear();
+        }
+        while stack.pop_if(|(around, _)| timed[*around].end <= event.start).is_some() {}
+        // What ends where it begins is no matter of begins.
+        let is_over = |other: &Timed| other.end.saturating_sub(event.start) <= ROUNDED_NS;
+        let mut kept = stack.len();
+        let nests = loop {
+            let Some((around, begun)) = kept.checked_sub(1).map(|top| stack[top]) else {
+                break true;
+            };
+            let late = event.end.saturating_sub(timed[around].end);
+            let early = event.start.saturating_sub(begun);
+            let is_over = is_over(&timed[around]);
+            if late <= 0 || (!is_over && late <= early.min(ROUNDED_NS)) {
+                break true;
+            }
+            if stack.len() - kept == MOST_EARLY || (!is_over && early > ROUNDED_NS) {
+                // What goes on into a pass is removed later, and the pass is kept.
+                break event.phase().is_some();
+            }
+            kept -= 1;
+        };
+        if !nests {
+            continue;
+        }
+        let inside = stack.split_off(kept);
+        stack.push((at, event.start));
+        for (inner, begun) in inside {
+            if !is_over(&timed[inner]) {
+                cut += u64::from(timed[inner].start == begun);
+                timed[inner].start = event.start;
+                stack.push((inner, begun));
+            }
+        }
+    }
+    cut
 }
 
 /// Events of a thread nest, but for what clocks and rounding make of their ends: up to [`ROUNDED_NS`] are cut from an event

@@ -3,6 +3,7 @@
 
 mod attention;
 mod capture;
+mod chrome;
 mod databases;
 mod device_graph;
 mod devices;

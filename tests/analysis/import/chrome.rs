@@ -1,0 +1,114 @@
+//! Traces whose events don't quite nest, are in another order, or lack parts of what the format has.
+
+use super::*;
+
+/// A list of events of one thread: `(kind, name, times)`.
+fn events(of: &[(&str, &str, &str)]) -> Vec<String> {
+    let event = |&(kind, name, times): &(&str, &str, &str)| {
+        format!(r#"{{"ph":"{kind}","name":"{name}","pid":1,"tid":1,{times}}}"#)
+    };
+    of.iter().map(event).collect()
+}
+
+fn list(of: &[(&str, &str, &str)]) -> String {
+    format!("[{}]", events(of).join(","))
+}
+
+fn decoded(text: &str) -> Profile {
+    import(text, Format::Chrome, &passes_of("decode")).expect(text)
+}
+
+fn decode_time(profile: &Profile) -> (u64, u64, u64) {
+    let phase = profile.phase(Phase::Decode).expect("it has passes");
+    (phase.passes, phase.wall_ns, phase.unattributed_ns)
+}
+
+/// The total of a brick in decode passes, if it has one there.
+fn in_decode(profile: &Profile, name: &str) -> Option<u64> {
+    let bricks = profile.bricks(Some(Phase::Decode));
+    bricks.iter().find(|total| total.stats.name == name).map(|total| total.stats.total_ns)
+}
+
+fn left_out(profile: &Profile) -> Vec<(&str, u64)> {
+    let left_out = &profile.imported.as_ref().expect("of a file").left_out;
+    left_out.iter().map(|(why, count)| (why.as_str(), *count)).collect()
+}
+
+const CUT: &str = "the ends of events that don't quite nest, up to 2 µs of each";
+
+#[test]
+fn an_event_that_begins_a_little_early_nests() {
+    for (times, attn, left) in [
+        (r#""ts":9.5,"dur":50.5"#, Some(50_000), 10_000),
+        (r#""ts":8,"dur":52"#, Some(50_000), 10_000),
+        // Nearly as long as the pass.
+        (r#""ts":9.5,"dur":49.5"#, Some(49_000), 11_000),
+        // By more, nobody knows where it belongs.
+        (r#""ts":7.9,"dur":52.1"#, None, 60_000),
+    ] {
+        let profile = decoded(&list(&[
+            ("X", "decode", r#""ts":10,"dur":100"#),
+            ("X", "attn", times),
+            ("X", "mlp", r#""ts":60,"dur":40"#),
+        ]));
+        assert_eq!(decode_time(&profile), (1, 100_000, left), "{times}");
+        assert_eq!((in_decode(&profile, "attn"), in_decode(&profile, "mlp")), (attn, Some(40_000)));
+        let why = match attn {
+            Some(_) => CUT,
+            None => "events that go on into a pass, so that their own time isn't known",
+        };
+        assert_eq!(left_out(&profile), [(why, 1)], "{times}");
+    }
+    // The pass keeps its end, too, where its only child misses that by more than its begin.
+    let profile = decoded(&list(&[
+        ("X", "attn", r#""ts":9.5,"dur":99.5"#),
+        ("X", "decode", r#""ts":10,"dur":100"#),
+    ]));
+    assert_eq!(decode_time(&profile), (1, 100_000, 1_000));
+    assert_eq!(in_decode(&profile, "attn"), Some(99_000));
+    // All that lies in an early one goes with it.
+    let profile = decoded(&list(&[
+        ("X", "attn", r#""ts":9.5,"dur":50.5"#),
+        ("X", "qkv", r#""ts":9.6,"dur":20.4"#),
+        ("X", "decode", r#""ts":10,"dur":100"#),
+    ]));
+    assert_eq!(sums(&profile, Some(Phase::Decode), "attn"), (1, 50_000, 30_000));
+    assert_eq!(sums(&profile, Some(Phase::Decode), "qkv"), (1, 20_000, 20_000));
+    assert_eq!(left_out(&profile), [(CUT, 2)]);
+}
+
+const PAIRS: [(&str, &str, &str); 6] = [
+    ("B", "decode", r#""ts":0"#),
+    ("B", "attn", r#""ts":10"#),
+    ("E", "attn", r#""ts":60"#),
+    ("B", "mlp", r#""ts":60"#),
+    ("E", "mlp", r#""ts":100"#),
+    ("E", "decode", r#""ts":100"#),
+];
+
+#[test]
+fn begins_and_ends_may_be_in_any_order() {
+    let mut pairs = PAIRS;
+    for turn in 0..pairs.len() {
+        pairs.rotate_left(1);
+        let profile = decoded(&list(&pairs));
+        assert_eq!(decode_time(&profile), (1, 100_000, 10_000), "{turn}");
+        assert_eq!((in_decode(&profile, "attn"), in_decode(&profile, "mlp")), (Some(50_000), Some(40_000)));
+        assert_eq!(left_out(&profile), []);
+    }
+}
+
+#[test]
+fn an_end_of_another_name_closes_no_event() {
+    let mut pairs = PAIRS;
+    pairs[4..].rotate_left(1);
+    pairs[5].2 = r#""ts":100.5"#;
+    let profile = decoded(&list(&pairs));
+    assert_eq!(decode_time(&profile), (1, 100_000, 10_000));
+    assert_eq!(in_decode(&profile, "mlp"), Some(40_000));
+    assert_eq!(left_out(&profile), [(CUT, 1)]);
+    pairs[5].1 = "norm";
+    let profile = decoded(&list(&pairs));
+    assert_eq!((decode_time(&profile), in_decode(&profile, "mlp")), ((1, 100_000, 50_000), None));
+    assert_eq!(left_out(&profile), [("begins without an end", 1), ("ends without a begin", 1)]);
+}
