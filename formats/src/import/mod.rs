@@ -19,6 +19,7 @@ mod other;
 mod pairs;
 mod passes;
 mod pattern;
+mod prefix;
 mod ranks;
 mod rocprof;
 #[cfg(feature = "sqlite")]
