@@ -1,5 +1,5 @@
-//! Chrome's trace events as JSON: an array of them, whose end may be missing, or an object with
-//! `traceEvents`.
+//! Chrome's trace events as JSON: an array of them, whose end may be missing, an object with `traceEvents`, or one event
+//! after the other, as of a line each.
 //! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
 //!
 //! Spans are the complete events (`X`) and the pairs of begin and end (`B`, `E`, in any order) of each thread, which must
@@ -16,6 +16,7 @@ use brickscope_profile::name::OTHER_BRICK;
 use brickscope_profile::{Name, NameKind, Profile, Source, Span, Work};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
 use super::decimal::{nearest, scaled};
@@ -208,59 +209,74 @@ impl Reader {
             b'{' => self.fields(values)?,
             _ => return Err(values.fault(EXPECTED).into()),
         }
-        match values.peek() {
-            Err(Fault::End) => Ok(()),
-            Err(fault) => Err(fault.into()),
-            Ok(_) => Err(values.fault("there is more behind its end").into()),
+        // Else the object is an event, and so are those behind it.
+        let is_lines = self.trace.field("ph").is_some();
+        if is_lines {
+            self.fields_are_event();
+        }
+        loop {
+            match values.peek() {
+                Err(Fault::End) => return Ok(()),
+                Err(fault) => return Err(fault.into()),
+                Ok(b'{') if is_lines => self.element(values)?,
+                Ok(_) => return Err(values.fault("there is more behind its end").into()),
+            }
         }
     }
 
-    /// The array of events.
+    /// Adds the event whose fields were read as those of a trace.
+    fn fields_are_event(&mut self) {
+        self.about_bytes = 0;
+        let fields = std::mem::take(&mut self.trace.about).into_iter();
+        let fields = fields.map(|(name, value)| format!("{}:{value}", Json::from(name)));
+        let text = format!("{{{}}}", fields.collect::<Vec<_>>().join(","));
+        match parsed::<Event<'_>>(text.as_bytes()) {
+            Ok((event, _)) => self.event(&event),
+            Err(fault) => self.odd(fault.to_string()),
+        }
+    }
+
+    /// The array of events. There may be a comma behind the last one, as programs write it that don't know which it is.
     fn events<R: Read>(&mut self, values: &mut Values<R>) -> Result<(), Stop> {
         values.step();
-        if values.peek()? == b']' {
-            values.step();
-            return Ok(());
-        }
-        loop {
-            values.peek()?;
-            let mut is_object = true;
-            let value = values.value(|text| {
-                is_object = text.first() == Some(&b'{');
-                if !is_object {
-                    return parsed::<IgnoredAny>(text).map(|(_, length)| length);
-                }
-                let (event, length) = parsed::<Event<'_>>(text)?;
-                self.event(&event);
-                Ok(length)
-            })?;
-            match value {
-                Value::Read if is_object => {}
-                Value::Read => self.odd("it is no object".to_owned()),
-                Value::Odd(fault) => self.odd(fault),
-            }
-            if let Some(fault) = self.trace.too_much() {
-                return Err(Stop::TooMuch(fault));
-            }
+        while values.peek()? != b']' {
+            self.element(values)?;
             match values.peek()? {
                 b',' => values.step(),
-                b']' => {
-                    values.step();
-                    return Ok(());
-                }
+                b']' => {}
                 _ => return Err(values.fault("expected `,` or `]`").into()),
             }
+        }
+        values.step();
+        Ok(())
+    }
+
+    fn element<R: Read>(&mut self, values: &mut Values<R>) -> Result<(), Stop> {
+        let mut is_object = true;
+        let value = values.value(|text| {
+            is_object = text.first() == Some(&b'{');
+            if !is_object {
+                return parsed::<IgnoredAny>(text).map(|(_, length)| length);
+            }
+            let (event, length) = parsed::<Event<'_>>(text)?;
+            self.event(&event);
+            Ok(length)
+        })?;
+        match value {
+            Value::Read if is_object => {}
+            Value::Read => self.odd("it is no object".to_owned()),
+            Value::Odd(fault) => self.odd(fault),
+        }
+        match self.trace.too_much() {
+            Some(fault) => Err(Stop::TooMuch(fault)),
+            None => Ok(()),
         }
     }
 
     /// The fields of the object that has the events.
     fn fields<R: Read>(&mut self, values: &mut Values<R>) -> Result<(), Stop> {
         values.step();
-        if values.peek()? == b'}' {
-            values.step();
-            return Ok(());
-        }
-        loop {
+        while values.peek()? != b'}' {
             if values.peek()? != b'"' {
                 return Err(values.fault("expected the name of a field").into());
             }
@@ -282,13 +298,12 @@ impl Reader {
             }
             match values.peek()? {
                 b',' => values.step(),
-                b'}' => {
-                    values.step();
-                    return Ok(());
-                }
+                b'}' => {}
                 _ => return Err(values.fault("expected `,` or `}`").into()),
             }
         }
+        values.step();
+        Ok(())
     }
 
     /// A field beside the events.

@@ -137,7 +137,8 @@ mod tests {
     fn pairs(of: &[(i64, &str, bool)]) -> (Vec<(String, i64, i64)>, usize, u64) {
         let mut edges = Edges::default();
         let mut found = Vec::new();
-        let number = |name: &str| (!name.is_empty()).then(|| name.bytes().map(u32::from).sum::<u32>());
+        let sum = |name: &str| name.bytes().map(u32::from).sum::<u32>();
+        let number = |name: &str| (!name.is_empty()).then(|| sum(name));
         for &(at, name, begins) in of {
             if begins {
                 edges.begin(at, number(name).unwrap_or_default(), (name.to_owned(), at));
@@ -173,7 +174,10 @@ mod tests {
         edges.reverse();
         assert_eq!(pairs(&edges), (all.clone(), 0, 0));
         // Ends may have no name.
-        let unnamed = ordered.map(|(at, name, begins)| (at, if begins { name } else { "" }, begins));
+        let unnamed = ordered.map(|(at, name, begins)| match begins {
+            true => (at, name, begins),
+            false => (at, "", begins),
+        });
         assert_eq!(pairs(&unnamed), (all, 0, 0));
     }
 

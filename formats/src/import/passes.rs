@@ -61,6 +61,7 @@ impl Passes {
         for (phase, pattern, _) in self.each() {
             choose_nth(trace, phase, pattern);
         }
+        let timeless = without_timeless(trace);
         for (phase, pattern, text) in self.each() {
             // A kernel counts to the pass that launched it, and is none. Files without steps may call something else so.
             let is_work = |event: &Timed| has_steps && event.kind == EventKind::Work;
@@ -72,13 +73,20 @@ impl Passes {
                 let name = trace.names.get(event.name as usize);
                 is_work(event) && name.is_some_and(|name| pattern.chooses(name, |_| None))
             };
-            let some = some(trace, has_steps);
-            return Err(at.whole(match trace.timed.iter().any(is_kernel) {
-                true => format!(
-                    "`{text}` is only kernels or copies of a device, which are no {phase} passes: {some}"
-                ),
-                false => format!("has no event `{text}`, which should be a {phase} pass; {some}"),
-            }));
+            let mut open = trace.tracks.iter().flat_map(|track| &track.open);
+            let should_be = format!("which should be a {phase} pass");
+            let why = if trace.timed.iter().any(is_kernel) {
+                format!(
+                    "`{text}` is only kernels or copies of a device, which are no {phase} passes:"
+                )
+            } else if open.any(|event| event.passes & bit(phase) != 0) {
+                format!("its event `{text}`, {should_be}, begins and has no end;")
+            } else if timeless & bit(phase) != 0 {
+                format!("its event `{text}`, {should_be}, takes 0 ns;")
+            } else {
+                format!("has no event `{text}`, {should_be};")
+            };
+            return Err(at.whole(format!("{why} {}", some(trace, has_steps))));
         }
         Ok(())
     }
@@ -99,6 +107,20 @@ fn choose_nth(trace: &mut Trace, phase: Phase, pattern: &Pattern) {
             event.passes &= !bit(phase);
         }
     }
+}
+
+/// Removes passes that end when they begin: a mean of them and others is of no pass. Returns the phases of those removed, as
+/// [`Timed::passes`] has them.
+fn without_timeless(trace: &mut Trace) -> u8 {
+    let mut phases = 0;
+    let before = trace.timed.len();
+    trace.timed.retain(|event| {
+        let is_it = event.passes != 0 && event.start == event.end && !event.kind.is_of_device();
+        phases |= if is_it { event.passes } else { 0 };
+        !is_it
+    });
+    trace.left_out.timeless += (before - trace.timed.len()) as u64;
+    phases
 }
 
 /// Some of the names that passes may have, for an error message: those that people give first.

@@ -156,6 +156,8 @@ pub(super) struct LeftOut {
     pub(super) cut: u64,
     /// Events that go on into a pass.
     pub(super) into_passes: u64,
+    /// Passes that end when they begin.
+    pub(super) timeless: u64,
 }
 
 impl Trace {
@@ -357,7 +359,7 @@ impl Trace {
             empty_steps,
             ..
         } = self.left_out;
-        let LeftOut { odd, untimed, cut, into_passes, .. } = self.left_out;
+        let LeftOut { odd, untimed, cut, into_passes, timeless, .. } = self.left_out;
         let odd_ones = match &self.fault {
             Some((event, fault)) => {
                 format!("events that can't be read, such as event {event}: {fault}")
@@ -374,6 +376,7 @@ impl Trace {
             ("begins without an end", unended),
             ("ends without a begin", unbegun),
             ("events that end before they begin", backwards),
+            ("passes of 0 ns", timeless),
             ("steps that computed no token", empty_steps),
             ("asynchronous events", asyncs),
             ("flows", flows),

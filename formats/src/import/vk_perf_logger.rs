@@ -127,13 +127,14 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
         found.line(line.trim_end()).map_err(fault)?;
     }
     let Found { sums, blocks, ends, cut, block, of_means, doubtful, odd, others, .. } = found;
+    if sums.is_empty() && odd > 0 {
+        let why = format!("has no operation in a block `{HEADING}` whose time can be read");
+        return Err(at.whole(why));
+    }
     if sums.is_empty() {
-        return Err(at.whole(match odd {
-            0 => format!(
-                "has no operation in a block `{HEADING}`: was it written with GGML_VK_PERF_LOGGER=1?"
-            ),
-            _ => format!("has no operation in a block `{HEADING}` whose time can be read"),
-        }));
+        return Err(at.whole(format!(
+            "has no operation in a block `{HEADING}`: was it written with GGML_VK_PERF_LOGGER=1?"
+        )));
     }
     let all = sums.iter().try_fold(0_u64, |sum, stats| sum.checked_add(stats.total_ns));
     all.ok_or_else(|| at.whole("its times add up to more than 64 bits of nanoseconds"))?;

@@ -113,3 +113,56 @@ fn an_end_of_another_name_closes_no_event() {
     assert_eq!((decode_time(&profile), in_decode(&profile, "mlp")), ((1, 100_000, 50_000), None));
     assert_eq!(left_out(&profile), [("begins without an end", 1), ("ends without a begin", 1)]);
 }
+
+const WHOLE: [(&str, &str, &str); 3] = [
+    ("X", "decode", r#""ts":0,"dur":100"#),
+    ("X", "attn", r#""ts":10,"dur":50"#),
+    ("X", "mlp", r#""ts":60,"dur":40"#),
+];
+
+#[test]
+fn a_comma_behind_the_last_event_and_events_of_a_line_each_are_read() {
+    let events = events(&WHOLE);
+    let of_commas = events.join(",\n");
+    for text in [
+        format!("[\n{of_commas},\n]"),
+        format!("{{\"traceEvents\":[{of_commas},]}}"),
+        format!("{{\"traceEvents\":[{of_commas},],}}\n"),
+        events.join("\n"),
+        format!("{}\r\n", events.join("\r\n")),
+    ] {
+        assert_eq!(brickscope_formats::import::format_of(&text), Some(Format::Chrome), "{text}");
+        let profile = decoded(&text);
+        assert_eq!(decode_time(&profile), (1, 100_000, 10_000), "{text}");
+        assert_eq!(in_decode(&profile, "mlp"), Some(40_000), "{text}");
+        assert!(left_out(&profile).is_empty(), "{text}");
+    }
+    // The last line of a program that was killed.
+    let cut = &events.join("\n")[..events[0].len() + events[1].len() + 10];
+    let profile = decoded(cut);
+    assert_eq!(decode_time(&profile), (1, 100_000, 50_000));
+    assert_eq!(left_out(&profile), [("the rest of the file, which is truncated", 1)]);
+    for (text, why) in [
+        (format!("[{of_commas},,]"), "expected value"),
+        (format!("{}\nx", events.join("\n")), "there is more behind its end"),
+        (format!("{{\"traceEvents\":[{of_commas}]}}{{}}"), "there is more behind its end"),
+    ] {
+        let said = refused(&text, Format::Chrome, &Options::default());
+        assert!(said.ends_with(why), "{said}");
+    }
+}
+
+#[test]
+fn a_pass_without_an_end_or_a_time_is_no_pass() {
+    let said = refused(&list(&PAIRS[..4]), Format::Chrome, &passes_of("decode"));
+    let why =
+        "its event `decode`, which should be a decode pass, begins and has no end; it has `attn`";
+    assert!(said.ends_with(why), "{said}");
+    let zero = ("X", "decode", r#""ts":0,"dur":0"#);
+    let said = refused(&list(&[zero, WHOLE[1]]), Format::Chrome, &passes_of("decode"));
+    let why = "its event `decode`, which should be a decode pass, takes 0 ns; it has `attn`";
+    assert!(said.ends_with(why), "{said}");
+    let profile = decoded(&list(&[zero, ("X", "decode", r#""ts":5,"dur":100"#), WHOLE[1]]));
+    assert_eq!(decode_time(&profile), (1, 100_000, 50_000));
+    assert_eq!(left_out(&profile), [("passes of 0 ns", 1)]);
+}
