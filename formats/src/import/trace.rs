@@ -463,7 +463,8 @@ fn cut_early(timed: &mut [Timed]) -> u64 {
         if !nests {
             continue;
         }
-        let inside = stack.split_off(kept);
+        // Of most events there is nothing, for which no memory is taken.
+        let inside = if kept < stack.len() { stack.split_off(kept) } else { Vec::new() };
         stack.push((at, event.start));
         for (inner, begun) in inside {
             if !is_over(&timed[inner]) {
