@@ -15,7 +15,7 @@ pub(super) enum Answers {
     Grown(u64),
     /// One request alone had several verified, and the next record isn't of its next pass.
     Ended,
-    /// Several requests had several verified, and nobody knows which is which in the next pass.
+    /// Several were verified, of one of several requests or beside a prompt: nobody knows which is which in the next pass.
     Verified,
     /// The record counts requests alone.
     Summed,
