@@ -4,8 +4,14 @@
 //! |---|---|
 //! | [Mooncake](https://github.com/kvcache-ai/Mooncake/tree/main/FAST25-release/traces) | a line of JSON: `timestamp` in milliseconds, `input_length`, `output_length`, `hash_ids` |
 //! | [Azure](https://github.com/Azure/AzurePublicDataset) | a line of CSV: `TIMESTAMP`, `ContextTokens`, `GeneratedTokens` |
+//!
+//! Who gathered the lines of JSON may have made a list of them, and a log may have lines before, or something before each.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::plan::{Ask, BLOCK, Pace, Plan};
@@ -43,10 +49,107 @@ pub enum TraceError {
 struct Line {
     /// In milliseconds.
     timestamp: f64,
+    #[serde(deserialize_with = "tokens")]
     input_length: u64,
+    #[serde(deserialize_with = "tokens")]
     output_length: u64,
     #[serde(default)]
-    hash_ids: Vec<u64>,
+    hash_ids: Option<Vec<u64>>,
+}
+
+/// A number of tokens, which Python writes as `16.0` where others of the column are missing.
+fn tokens<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let n = f64::deserialize(from)?;
+    // Up to there each whole number has a value of its own.
+    if n.fract() != 0.0 || !(0.0..9e15).contains(&n) {
+        return Err(D::Error::custom(format!("{n} is no number of tokens")));
+    }
+    Ok(n as u64)
+}
+
+/// How the requests of a trace are written.
+enum Shape {
+    Lines,
+    List,
+    Table(Columns),
+}
+
+impl Shape {
+    /// That of a trace that begins with this line. `None` if it is something else, such as a comment.
+    fn of(line: &str) -> Option<Self> {
+        let line = line.trim();
+        let list = line.strip_prefix('[').map(str::trim_start);
+        if list.is_some_and(|first| first.is_empty() || first.starts_with('{')) {
+            return Some(Self::List);
+        }
+        if line.starts_with('{') || line.contains("\"input_length\"") {
+            return Some(Self::Lines);
+        }
+        Columns::of(line).map(Self::Table)
+    }
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct Found {
+    asks: Vec<(i64, Ask)>,
+    left_out: Vec<usize>,
+    why_first: Option<String>,
+}
+
+impl Found {
+    fn add(&mut self, line: usize, read: Result<(i64, Ask), String>) -> Result<(), TraceError> {
+        match read {
+            Ok(_) if self.asks.len() == MOST_REQUESTS => return Err(TraceError::TooLong),
+            Ok(ask) => self.asks.push(ask),
+            Err(why) => {
+                self.why_first.get_or_insert(why);
+                self.left_out.push(line);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a list that begins in a line.
+    fn add_list(&mut self, text: &str, first: usize) -> Result<(), TraceError> {
+        let (mut line, mut from, mut added) = (first, 0, Ok(()));
+        let mut json = serde_json::Deserializer::from_str(text);
+        let all = json.deserialize_seq(Elements(|of: &RawValue| {
+            // It is a part of the text.
+            let at = of.get().as_ptr().addr().saturating_sub(text.as_ptr().addr());
+            line += text.get(from..at).unwrap_or("").matches('\n').count();
+            from = at;
+            if added.is_ok() {
+                added = self.add(line, of_json(of.get()));
+            }
+        }));
+        added?;
+        match all.and_then(|()| json.end()) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let at = first + error.line().saturating_sub(1);
+                self.add(at, Err("the list breaks off, or there is more behind it".to_owned()))
+            }
+        }
+    }
+}
+
+/// Calls the function with each element of a list, which is nowhere as a whole.
+struct Elements<F>(F);
+
+impl<'t, F: FnMut(&'t RawValue)> Visitor<'t> for Elements<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of requests")
+    }
+
+    fn visit_seq<A: SeqAccess<'t>>(mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(request) = list.next_element::<&'t RawValue>()? {
+            (self.0)(request);
+        }
+        Ok(())
+    }
 }
 
 /// Reads a trace. Returns the plan, the lines that are no requests, counted from 1, and why the first of these is none.
@@ -56,31 +159,34 @@ struct Line {
 /// If no line of it is one.
 pub fn read(text: &str, seed: u64) -> Result<(Plan, Vec<usize>, Option<String>), TraceError> {
     let text = text.trim_start_matches('\u{feff}');
-    let mut lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
-    let mut peeked = lines.clone();
-    let first = peeked.next().ok_or(TraceError::Unknown)?.1.trim();
-    let columns = if first.starts_with('{') {
-        None
-    } else {
-        let columns = Columns::of(first).ok_or(TraceError::Unknown)?;
-        lines.next();
-        Some(columns)
+    let mut found = Found::default();
+    let mut lines = (1..).zip(text.split_inclusive('\n'));
+    let mut from = 0;
+    let (first, shape) = loop {
+        let (number, line) = lines.next().ok_or(TraceError::Unknown)?;
+        match Shape::of(line) {
+            Some(shape) => break (number, shape),
+            None if line.trim().is_empty() => {}
+            None => found.add(number, Err("it is before the trace".to_owned()))?,
+        }
+        from += line.len();
     };
-    let (mut asks, mut left_out, mut why_first) = (Vec::new(), Vec::new(), None);
-    for (number, line) in lines {
-        let read = match &columns {
-            None => of_json(line),
-            Some(columns) => columns.read(line),
-        };
-        match read {
-            Ok(_) if asks.len() == MOST_REQUESTS => return Err(TraceError::TooLong),
-            Ok(ask) => asks.push(ask),
-            Err(why) => {
-                why_first.get_or_insert(why);
-                left_out.push(number);
+    let rest = text.get(from..).unwrap_or("");
+    let lines = (first..).zip(rest.lines()).filter(|(_, line)| !line.trim().is_empty());
+    match &shape {
+        Shape::List => found.add_list(rest, first)?,
+        Shape::Lines => {
+            for (number, line) in lines {
+                found.add(number, of_json(line))?;
+            }
+        }
+        Shape::Table(columns) => {
+            for (number, line) in lines.skip(1) {
+                found.add(number, columns.read(line))?;
             }
         }
     }
+    let Found { mut asks, left_out, why_first } = found;
     if asks.is_empty() {
         let line = left_out.first().copied().unwrap_or(1);
         let why = why_first.unwrap_or_else(|| "there is none".to_owned());
@@ -125,12 +231,16 @@ fn checked(at: f64, prompt_tokens: u64, answer_tokens: u64) -> Result<(i64, Ask)
 }
 
 fn of_json(line: &str) -> Result<(i64, Ask), String> {
-    let read: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    // A log has a time or a name before it.
+    let at = line.find("{\"").filter(|_| !line.trim_start().starts_with('{')).unwrap_or(0);
+    let object = line.get(at..).unwrap_or("");
+    let read: Line = serde_json::from_str(object).map_err(|error| error.to_string())?;
     let (at, ask) = checked(read.timestamp * 1e6, read.input_length, read.output_length)?;
-    if read.hash_ids.len() > MOST_BLOCKS {
+    let blocks = read.hash_ids.unwrap_or_default();
+    if blocks.len() > MOST_BLOCKS {
         return Err(format!("more than {MOST_BLOCKS} blocks"));
     }
-    Ok((at, Ask { blocks: read.hash_ids, ..ask }))
+    Ok((at, Ask { blocks, ..ask }))
 }
 
 /// Where the three columns stand.
@@ -142,7 +252,8 @@ struct Columns {
 
 impl Columns {
     fn of(header: &str) -> Option<Self> {
-        let find = |name: &str| header.split(',').position(|of| of.trim() == name);
+        let is = |of: &str, name: &str| unquoted(of).eq_ignore_ascii_case(name);
+        let find = |name: &str| header.split(',').position(|of| is(of, name));
         Some(Self {
             time: find("TIMESTAMP")?,
             prompt: find("ContextTokens")?,
@@ -152,12 +263,15 @@ impl Columns {
 
     fn read(&self, line: &str) -> Result<(i64, Ask), String> {
         let column = |nth: usize| {
-            let value = line.split(',').nth(nth).map(str::trim);
+            let value = line.split(',').nth(nth).map(unquoted);
             value.ok_or_else(|| format!("no column {}", nth + 1))
         };
         let number = |nth: usize| {
             let value = column(nth)?;
-            value.parse().map_err(|_| format!("column {}: no number of tokens", nth + 1))
+            let (whole, fraction) = value.split_once('.').unwrap_or((value, "0"));
+            let is_whole = fraction.bytes().all(|digit| digit == b'0');
+            let tokens = whole.parse::<u64>().ok().filter(|_| is_whole);
+            tokens.ok_or_else(|| format!("column {}: no number of tokens", nth + 1))
         };
         let time = column(self.time)?;
         let at = nanoseconds(time).ok_or_else(|| {
@@ -168,13 +282,41 @@ impl Columns {
     }
 }
 
-/// A time such as `2023-11-16 18:17:03.9799600` or `2024-05-10T00:00:00+00:00`, in nanoseconds since 1970. All times of a trace
-/// have one zone, so that is not looked at.
+/// A cell of a table, without the quotes that some programs put around each.
+fn unquoted(cell: &str) -> &str {
+    let cell = cell.trim();
+    cell.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(cell)
+}
+
+/// How far a zone is from UTC, in minutes: `Z`, `+02:00`, `-0530`, `+02`; without one, 0.
+fn zone_minutes(zone: &str) -> Option<i64> {
+    let (sign, digits) = match zone.split_at_checked(1) {
+        None => return Some(0),
+        Some(("Z", "")) => return Some(0),
+        Some(("+", digits)) => (1, digits),
+        Some(("-", digits)) => (-1, digits),
+        Some(_) => return None,
+    };
+    let (hours, minutes) = match digits.split_once(':') {
+        Some(both) => both,
+        None => digits.split_at_checked(2)?,
+    };
+    let part = |text: &str, most: i64| {
+        let is_part = text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_digit());
+        text.parse::<i64>().ok().filter(|n| is_part && *n <= most)
+    };
+    let minutes = if minutes.is_empty() { Some(0) } else { part(minutes, 59) };
+    Some(sign * (part(hours, 23)? * 60 + minutes?))
+}
+
+/// A time such as `2023-11-16 18:17:03.9799600` or `2024-05-10T02:00:00+02:00`, in nanoseconds since 1970. Times without a zone
+/// are all of the same.
 fn nanoseconds(time: &str) -> Option<i64> {
     let (date, clock) = time.split_once([' ', 'T'])?;
     let mut date = date.split('-').map(|part| part.parse::<i64>().ok());
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let clock = clock.split(['+', 'Z', '-']).next()?;
+    let (clock, zone) = clock.split_at(clock.find(['+', 'Z', '-']).unwrap_or(clock.len()));
+    let zone = zone_minutes(zone)?;
     let mut clock = clock.split(':');
     let mut whole = || clock.next()?.parse::<i64>().ok();
     let (hour, minute) = (whole()?, whole()?);
@@ -201,7 +343,8 @@ fn nanoseconds(time: &str) -> Option<i64> {
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
     let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
-    Some(((days * 24 + hour) * 60 + minute) * 60_000_000_000 + second * 1_000_000_000 + ns)
+    let minutes = (days * 24 + hour) * 60 + minute - zone;
+    Some(minutes * 60_000_000_000 + second * 1_000_000_000 + ns)
 }
 
 #[cfg(test)]
@@ -247,6 +390,10 @@ mod tests {
             ("2000-02-29 12:34:56", 951_827_696),
             ("2023-11-16 18:17:03", 1_700_158_623),
             ("2100-03-01 00:00:00", 4_107_542_400),
+            ("2023-11-16 20:17:03+02:00", 1_700_158_623),
+            ("2023-11-16T12:47:03-0530", 1_700_158_623),
+            ("2023-11-16T19:17:03+01", 1_700_158_623),
+            ("2023-11-16T18:17:03Z", 1_700_158_623),
         ] {
             assert_eq!(nanoseconds(time), Some(seconds * 1_000_000_000), "{time}");
         }
@@ -257,9 +404,61 @@ mod tests {
             "2023-11-16 18:17",
             "x 1:2:3",
             "2023-11-16 18:17:03.é",
+            "2023-11-16 18:17:03+é",
+            "2023-11-16 18:17:03+25:00",
+            "2023-11-16 18:17:03Zulu",
         ] {
             assert_eq!(nanoseconds(time), None, "{time}");
         }
+    }
+
+    /// When requests are due in milliseconds, with their tokens; and the lines that are none.
+    fn due(text: &str) -> (Vec<(u64, u64, u64)>, Vec<usize>) {
+        let (plan, left_out, _) = read(text, 1).expect("a trace");
+        let of = |ask: &Ask| (ask.due_ns / 1_000_000, ask.prompt_tokens, ask.answer_tokens);
+        (plan.asks.iter().map(of).collect(), left_out)
+    }
+
+    #[test]
+    fn tables_of_azure_may_be_written_by_other_programs() {
+        let rows = "2024-05-10 02:00:00+02:00,64,3\n2024-05-10 00:00:00.100+00:00,32.0,2\n";
+        let expected = (vec![(0, 64, 3), (100, 32, 2)], vec![]);
+        for header in [
+            "TIMESTAMP,ContextTokens,GeneratedTokens",
+            "timestamp,contexttokens,generatedtokens",
+            "\"TIMESTAMP\",\"ContextTokens\",\"GeneratedTokens\"",
+        ] {
+            assert_eq!(due(&format!("{header}\n{rows}")), expected, "{header}");
+        }
+        let quoted = "\"TIMESTAMP\",\"ContextTokens\",\"GeneratedTokens\"\n\"2024-05-10 00:00:00\",\"64\",\"3\"\n";
+        assert_eq!(due(quoted), (vec![(0, 64, 3)], vec![]));
+    }
+
+    #[test]
+    fn requests_are_read_from_lists_and_logs() {
+        let ask = |at: u64| {
+            format!("{{\"timestamp\":{at},\"input_length\":64,\"output_length\":3}}")
+        };
+        let both = vec![(0, 64, 3), (300, 64, 3)];
+        let (first, second) = (ask(0), ask(300));
+        for (text, left_out) in [
+            (format!("[{first}, {second}]"), vec![]),
+            (format!("[\n  {first},\n  {second}\n]\n"), vec![]),
+            (format!("# from a server\n\n{first}\n{second}\n"), vec![1]),
+            (format!("[{first},\n{{}},\n{second}]"), vec![2]),
+            (format!("x\n[{first},\n{second},\n{{\"tim"), vec![1, 4]),
+            (format!("INFO {first}\nINFO x\nINFO {second}\n"), vec![2]),
+        ] {
+            assert_eq!(due(&text), (both.clone(), left_out), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_as_python_writes_them_are_read() {
+        let text = "{\"timestamp\":0,\"input_length\":16.0,\"output_length\":2,\"hash_ids\":null}\n\
+            {\"timestamp\":1,\"input_length\":16.5,\"output_length\":2}\n\
+            {\"timestamp\":2,\"input_length\":-1,\"output_length\":2}\n";
+        assert_eq!(due(text), (vec![(0, 16, 2)], vec![2, 3]));
     }
 
     #[test]

@@ -32,9 +32,11 @@ impl Receipt {
     /// know, or one of the wrong type.
     pub fn from_json(text: &str, path: &Path) -> Result<Self, ReceiptError> {
         #[derive(Deserialize)]
+        #[serde(expecting = "an object")]
         struct Version {
             schema_version: String,
         }
+        let (all, text) = (text, without_mark(text));
         let fault = |source: serde_json::Error| {
             let (line, column) = (source.line(), source.column());
             // It is known where its object ends, and the field that was read last isn't at fault.
@@ -45,6 +47,7 @@ impl Receipt {
                 return ReceiptError::Missing { path: path.to_owned(), field };
             }
             let (field, offset) = place::of(text, line, column);
+            let offset = offset + (all.len() - text.len());
             ReceiptError::Json { path: path.to_owned(), field, offset, source }
         };
         let Version { schema_version: found } = serde_json::from_str(text).map_err(fault)?;
@@ -117,6 +120,11 @@ impl Receipt {
         })?;
         Self::from_json(text, path)
     }
+}
+
+/// The text without the mark that PowerShell and editors on Windows put before it. What is hashed doesn't have it.
+pub(crate) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// Why [such a receipt](ReceiptError::NoTimes) can't be read.

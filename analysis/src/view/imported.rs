@@ -201,12 +201,17 @@ pub(super) fn mixed(profile: &Profile) -> Option<String> {
     let sum = |of: fn(&StepTold) -> Option<u64>| {
         mixed.iter().try_fold(0_u64, |sum, told| Some(sum.saturating_add(of(told)?)))
     };
-    let tokens = sum(|told| told.context.tokens).zip(sum(|told| told.generation.tokens));
-    let of = match tokens {
-        Some((prompts, answers)) => {
+    let of = match (sum(|told| told.context.tokens), sum(|told| told.generation.tokens)) {
+        (Some(prompts), Some(answers)) => {
             format!("{} of prompts and {answers} of answers", count(prompts, "token"))
         }
-        None => "how many tokens of prompts and of answers isn't told".to_owned(),
+        (Some(prompts), None) => {
+            format!("{} of prompts; those of answers aren't told", count(prompts, "token"))
+        }
+        (None, Some(answers)) => {
+            format!("{} of answers; those of prompts aren't told", count(answers, "token"))
+        }
+        (None, None) => "how many tokens of prompts and of answers isn't told".to_owned(),
     };
     let passes = if all == 1 { "pass" } else { "passes" };
     Some(format!("{} of {all} prefill {passes} also generated: {of}", mixed.len()))

@@ -129,6 +129,7 @@ mod asking {
     use brickscope::load::{self as file, Limit};
     use brickscope::{Profile, Run};
     use brickscope_analysis::requests::OF_CLIENT;
+    use brickscope_formats::import::decoded;
     use brickscope_load::{
         Api, Driven, Figures, Pace, Plan, Progress, Screen, Server, Settings, Slo, drive, read,
     };
@@ -233,7 +234,8 @@ mod asking {
         let requests = args.requests.unwrap_or(100) as usize;
         if let Some(path) = &args.trace {
             let name = path.display();
-            let text = file::text(path, TRACE).with_context(|| name.to_string())?;
+            let bytes = file::bytes(path, TRACE).with_context(|| name.to_string())?;
+            let Ok(text) = decoded(bytes) else { bail!("{name}: it is not text") };
             let (plan, left_out, why) = read(&text, seed).with_context(|| name.to_string())?;
             if let (Some(line), Some(why)) = (left_out.first(), why) {
                 let lines = count(left_out.len() as u64, "line");

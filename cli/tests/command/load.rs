@@ -91,7 +91,9 @@ fn a_trace_is_asked_as_it_says_and_an_odd_line_is_named() {
     let trace = dir.path().join("trace.csv");
     let text = "TIMESTAMP,ContextTokens,GeneratedTokens\n\
         2023-11-16 18:17:03.9799600,400,40\nodd\n2023-11-16 18:17:04.0799600,600,80\n";
-    fs::write(&trace, text).expect("a file");
+    // As PowerShell writes it.
+    let units = "\u{feff}".encode_utf16().chain(text.encode_utf16());
+    fs::write(&trace, units.flat_map(u16::to_le_bytes).collect::<Vec<u8>>()).expect("a file");
     let mut load = brickscope(&[]);
     load.args(["load", &fake.url, "--lengths", "0.1", "--speed", "10", "--json", "--trace"]);
     load.arg(&trace).arg("--out").arg(dir.path().join("run"));

@@ -1,6 +1,7 @@
 //! Records of JSON one after the other, as programs write them while they run: of a line each, or of many lines. Who gathered
-//! them may have made a list of them.
+//! them may have made a list of them, and logs have lines of their own between them, or put a time before each.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{SeqAccess, Visitor};
@@ -13,9 +14,9 @@ pub(super) fn each<'t, R: Deserialize<'t>>(text: &'t str, mut note: impl FnMut(R
     let (mut rest, mut odd) = (text, 0);
     loop {
         let mut records = serde_json::Deserializer::from_str(rest).into_iter::<&'t RawValue>();
-        // Whether the odd one was read to its end.
-        let mut is_whole = None;
-        for record in records.by_ref() {
+        // Where the last one begins, and, if it is odd, whether it was read to its end.
+        let (mut from, mut is_whole) = (0, None);
+        while let Some(record) = records.next() {
             match record {
                 Ok(list) if list.get().starts_with('[') => odd += each_of(list, &mut note),
                 Ok(record) if read(record, &mut note) => {}
@@ -25,16 +26,83 @@ pub(super) fn each<'t, R: Deserialize<'t>>(text: &'t str, mut note: impl FnMut(R
             if is_whole.is_some() {
                 break;
             }
+            from = records.byte_offset();
         }
         let Some(is_whole) = is_whole else { return odd };
+        let begin = rest.get(from..).unwrap_or("").trim_start();
+        let (line, behind) = begin.split_once('\n').unwrap_or((begin, ""));
+        if let Some(record) = behind_prefix(line) {
+            odd += u64::from(!read(record, &mut note));
+            rest = behind;
+            continue;
+        }
         odd += 1;
         // The end of the last one that was read.
         let after = rest.get(records.byte_offset()..).unwrap_or("");
         let after = if is_whole { after } else { after.trim_start() };
-        match after.find("\n{") {
-            Some(line) => rest = after.get(line + 1..).unwrap_or(""),
+        match next_line(after) {
+            Some(line) => rest = line,
             None => return odd,
         }
+    }
+}
+
+/// The record of a line that begins with something else, such as the time of a log. A line of a record that breaks off isn't
+/// one: it begins with a field.
+fn behind_prefix(line: &str) -> Option<&RawValue> {
+    let (prefix, _) = line.split_once("{\"")?;
+    let record = line.get(prefix.len()..)?;
+    let prefix = prefix.trim();
+    let is_none = prefix.is_empty() || prefix == "[" || prefix.starts_with(['"', '{', '}']);
+    (!is_none).then(|| serde_json::from_str(record).ok()).flatten()
+}
+
+/// The text from the next line on that begins a record, with something before it or not.
+fn next_line(text: &str) -> Option<&str> {
+    let mut rest = text;
+    loop {
+        (_, rest) = rest.split_once('\n')?;
+        let line = rest.split_once('\n').map_or(rest, |(line, _)| line);
+        if line.starts_with('{') || behind_prefix(line).is_some() {
+            return Some(rest);
+        }
+    }
+}
+
+/// The text with `null` for what Python writes as numbers where JSON has none: `NaN`, `Infinity` and `-Infinity`. A name may
+/// have these words, so those in quotes stay.
+pub(super) fn with_nulls(text: &str) -> Cow<'_, str> {
+    if !WORDS.iter().any(|word| text.contains(word)) {
+        return Cow::Borrowed(text);
+    }
+    let mut mended = String::with_capacity(text.len());
+    // No string of JSON goes beyond its line, so one that breaks off costs no other.
+    for line in text.split_inclusive('\n') {
+        match WORDS.iter().any(|word| line.contains(word)) {
+            true => with_nulls_in(line, &mut mended),
+            false => mended.push_str(line),
+        }
+    }
+    Cow::Owned(mended)
+}
+
+const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+
+fn with_nulls_in(line: &str, mended: &mut String) {
+    let mut rest = line;
+    let (mut is_inside, mut is_escaped) = (false, false);
+    while let Some(c) = rest.chars().next() {
+        let word = WORDS.iter().find(|word| !is_inside && rest.starts_with(**word));
+        let taken = word.map_or(c.len_utf8(), |word| word.len());
+        match word {
+            Some(_) => mended.push_str("null"),
+            None => mended.push(c),
+        }
+        if c == '"' && !is_escaped {
+            is_inside = !is_inside;
+        }
+        is_escaped = is_inside && c == '\\' && !is_escaped;
+        rest = rest.get(taken..).unwrap_or("");
     }
 }
 
@@ -104,11 +172,30 @@ mod tests {
     #[test]
     fn what_is_odd_is_left_out_up_to_the_next_line() {
         for odd in
-            ["{\"n\":\"x\"}", "7", "\"x\"", "x", "{\"n\":7", "{\"n\":", "12 INFO", "7 {\"n\":8}"]
+            ["{\"n\":\"x\"}", "7", "\"x\"", "x", "{\"n\":7", "{\"n\":", "12 INFO", "12 WARN x {"]
         {
             let text = format!("{{\"n\":1}}\n{odd}\n{{\"n\":2}}\n{{\"n\":3}}");
             assert_eq!(of(&text), (vec![1, 2, 3], 1), "{odd}");
         }
         assert_eq!(of("[{\"n\":1},\n{\"n\":2},\n{\"n\""), (vec![2], 3));
+    }
+
+    #[test]
+    fn a_log_may_have_lines_between_records_and_a_prefix_before_each() {
+        let text = "INFO starting\n{\"n\":1}\n2026 WARN x {\n{\"n\":2}\n";
+        assert_eq!(of(text), (vec![1, 2], 2));
+        for prefix in ["2026-01-01T00:00:00Z INFO ", "[pod/a/b] ", "Jan 01 h p[1]: ", "7\t"] {
+            let lines = ["{\"n\":1}", "{\"n\":2,", "x", "{\"n\":3}\r"];
+            let text: String = lines.iter().map(|line| format!("{prefix}{line}\n")).collect();
+            assert_eq!(of(&text), (vec![1, 3], 1), "{prefix}");
+        }
+    }
+
+    #[test]
+    fn words_for_numbers_that_json_lacks_are_null_outside_of_strings() {
+        let text = "{\"NaN\":NaN,\"a\\\"NaN\":[-Infinity, Infinity]}\n{\"broken NaN\n{\"x\":NaN}";
+        let mended = "{\"NaN\":null,\"a\\\"NaN\":[null, null]}\n{\"broken NaN\n{\"x\":null}";
+        assert_eq!(with_nulls(text), mended);
+        assert!(matches!(with_nulls("{\"x\":1}"), Cow::Borrowed(_)));
     }
 }

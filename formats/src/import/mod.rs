@@ -77,6 +77,10 @@ pub fn format_of(text: &str) -> Option<Format> {
     if text.contains(vk_perf_logger::HEADING) {
         return Some(Format::VkPerfLogger);
     }
+    // With lines of a log before them, or a prefix before each.
+    if text.contains(forward_pass::KEY) {
+        return Some(Format::ForwardPassMetrics);
+    }
     let mut lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).take(100);
     let is_stack = |line: &str| {
         let weight = line.rsplit_once([' ', '\t']).map(|(_, weight)| weight);

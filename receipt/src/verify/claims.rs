@@ -7,7 +7,7 @@ use brickscope_profile::text::printable_in;
 use serde::{Deserialize, Serialize};
 
 use super::{Code, Findings, Options, kernels, said};
-use crate::file::{MAX_BYTES, NO_TIMES, has_no_times};
+use crate::file::{MAX_BYTES, NO_TIMES, has_no_times, without_mark};
 
 /// Kernels that are named; further ones are counted.
 const MOST_NAMED: usize = 5;
@@ -38,7 +38,10 @@ impl Claims {
         if bytes.len() as u64 > MAX_BYTES {
             return None;
         }
-        let text = std::str::from_utf8(bytes).ok().filter(|text| has_no_times(text))?;
+        let text = without_mark(std::str::from_utf8(bytes).ok()?);
+        if !has_no_times(text) {
+            return None;
+        }
         serde_json::from_str(text).ok()
     }
 

@@ -22,12 +22,40 @@ fn records_are_passes_and_what_they_lack_is_said() {
     assert_eq!(
         said,
         [
-            "1 of 2 prefill passes also generated: how many tokens of prompts and of answers isn't \
+            "1 of 2 prefill passes also generated: 512 tokens of prompts; those of answers aren't \
              told",
             "requests waited for a place in 3 of 4 passes, at most 2 at once; in 1 some of them \
              had been preempted",
         ]
     );
+}
+
+#[test]
+fn the_rate_of_drafted_tokens_is_that_of_those_that_were_accepted() {
+    // Four are verified in each pass of 20 ms, of which one is right.
+    let pass = |counter: u64, before: u64| {
+        format!(
+            r#"{{"fpm":{{"version":1,"counter_id":{counter},"wall_time":0.02,"scheduled_requests":{{"num_prefill_requests":0,"sum_prefill_tokens":0,"sum_prefill_kv_tokens":0,"num_decode_requests":1,"extend_lengths":[4],"past_kv_lengths":[{before}]}}}}}}"#
+        )
+    };
+    let text = [pass(1, 100), pass(2, 101), pass(3, 102)].join("\n");
+    let profile = imported(&text, Format::ForwardPassMetrics);
+    let said = view::headline(&profile);
+    assert!(said.contains("2 decode passes of 20.0 ms on average (50.0 tok/s)"), "{said}");
+    let report = view::report(&profile);
+    let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(report.contains("by which the KV cache grew"), "{report}");
+    assert!(report.contains("their tokens were accepted: 1"), "{report}");
+}
+
+#[test]
+fn records_in_a_log_are_known() {
+    let mixed: String = FORWARD_PASSES.lines().map(|line| format!("INFO {line}\n")).collect();
+    for text in [format!("INFO starting\n{FORWARD_PASSES}"), mixed] {
+        let format = brickscope_formats::import::format_of(&text);
+        assert_eq!(format, Some(Format::ForwardPassMetrics));
+        assert_eq!(imported(&text, Format::ForwardPassMetrics).passes.len(), 4);
+    }
 }
 
 #[test]

@@ -103,6 +103,13 @@ fn what_is_no_receipt_is_said_with_file_field_and_byte() {
     ] {
         assert_eq!(error(none), "r.json is not a receipt: missing field `schema_version`");
     }
+    let said = error("[]");
+    assert!(said.contains("expected an object"), "{said}");
+    // A mark before the text is of an editor, and counts as bytes.
+    let marked = Receipt::from_json(&format!("\u{feff}{text}"), Path::new("r.json"));
+    assert_eq!(marked.ok(), Receipt::load(&fixture()).ok());
+    let byte_of = |text: &str| error(text).rsplit_once("(byte ").map(|(_, end)| end.to_owned());
+    assert_eq!(byte_of("\u{feff}x").as_deref(), Some("3)"));
     let wall = text.find("\"wall_ns\":").expect("a field");
     let next = wall + text[wall..].find(',').expect("another field") + 1;
     let said = error(&format!("{}{}", &text[..wall], &text[next..]));

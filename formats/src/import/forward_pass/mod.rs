@@ -11,9 +11,11 @@
 //!
 //! All are of one pass but `counter_id`, which counts the records of a rank. `wall_time` is in seconds. Tokens in the KV cache
 //! (`sum_prefill_kv_tokens`) are those found there and those of earlier pieces of the prompt, which aren't told apart. Nothing
-//! says whose request is in a pass. `records.rs` reads the records.
+//! says whose request is in a pass. `records.rs` reads the records, `answers.rs` counts the tokens of answers.
 
+mod answers;
 mod records;
+mod seen;
 
 use std::collections::HashSet;
 use std::time::{Duration, UNIX_EPOCH};
@@ -23,6 +25,7 @@ use brickscope_profile::{
     Lane, Part, PartKind, PartTold, Pass, PassPart, Phase, Profile, StepTold, save,
 };
 
+use self::answers::{Answers, Listed, without_ends};
 use self::records::{Record, Stream, Told};
 use super::{At, Format, ImportError, lacks, left_out, totals};
 
@@ -45,12 +48,25 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
         profile.created = save::time_rfc3339(UNIX_EPOCH + Duration::from_millis(ms));
     }
     profile.lanes.push(Lane { name: None, tid: None });
-    let mut steps = Vec::new();
     let of_stream = told.passes.iter().filter(|of| of.stream == chosen);
-    for (record, serial) in of_stream.zip(1..) {
-        let each = told.each(record);
-        let (step, parts) = (step(record, each), parts(record, each));
-        profile.passes.push(pass(serial, record, &step, &parts));
+    let all: Vec<Listed<'_>> =
+        of_stream.map(|record| Listed { record, each: told.each(record) }).collect();
+    let nexts = all.iter().copied().skip(1).map(Some).chain([None]);
+    let answers: Vec<Answers> =
+        all.iter().zip(nexts).map(|(pass, next)| Answers::of(*pass, next)).collect();
+    let of_decode = all.iter().zip(&answers).filter(|(pass, _)| pass.record.prompts == 0);
+    let is_without_ends = without_ends(of_decode.map(|(_, of)| of));
+    let kept: Vec<(Listed<'_>, Answers)> = all
+        .iter()
+        .copied()
+        .zip(answers.iter().copied())
+        .filter(|(_, of)| *of != Answers::Ended || !is_without_ends)
+        .collect();
+    let mut steps = Vec::new();
+    for (&(pass, of), serial) in kept.iter().zip(1..) {
+        let (record, each) = (pass.record, pass.each);
+        let (step, parts) = (step(record, of), parts(record, each));
+        profile.passes.push(pass_of(serial, record, of, &parts));
         profile.parts.extend(parts.into_iter().map(|part| PassPart { pass: serial, part }));
         steps.push((serial, step));
     }
@@ -60,13 +76,22 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
         let doubt =
             "of SGLang, a time may be that of several passes, unless --disable-overlap-schedule";
         imported.doubts.push(doubt.to_owned());
+        if kept.iter().any(|(_, of)| matches!(of, Answers::Grown(_))) {
+            let how = "with a draft model, tokens of answers are those by which the KV cache grew until the \
+                       next pass";
+            imported.doubts.push(how.to_owned());
+        }
         let captured: Vec<&str> = told.captured.iter().map(String::as_str).collect();
         if !captured.is_empty() {
             imported.conditions.push(("capture_mode".to_owned(), captured.join(", ")));
         }
         imported.conditions.push(("rank".to_owned(), stream.rank.clone()));
     }
-    say_what_it_lacks(&mut profile, stream, first.is_some());
+    let kept: Vec<Answers> = kept.into_iter().map(|(_, of)| of).collect();
+    say_what_it_lacks(&mut profile, stream, &kept, first.is_some());
+    let ends = answers.len().saturating_sub(kept.len()) as u64;
+    let why = "passes after which no record tells how many of their tokens were accepted";
+    left_out(&mut profile, why, ends);
     say_what_is_left_out(&mut profile, &told, stream);
     Ok(profile)
 }
@@ -79,6 +104,7 @@ fn none(told: &Told) -> String {
         (told.idle, "of an idle server"),
         (told.empty, "of a pass without a request"),
         (told.untimed, "without a time"),
+        (told.absurd, "with more than a pass has"),
     ];
     let has = counts.into_iter().filter(|(n, _)| *n > 0);
     let has: Vec<String> = has.map(|(n, what)| format!("{n} {what}")).collect();
@@ -109,18 +135,9 @@ fn parts(record: &Record, each: &[[u64; 2]]) -> Vec<Part> {
     each.iter().zip(kinds).map(part).collect()
 }
 
-/// The tokens of answers in a pass, if they are listed: with a draft model a request has several.
-fn answer_tokens(record: &Record, each: &[[u64; 2]]) -> Option<u64> {
-    if record.answers == 0 || each.is_empty() {
-        return (record.answers == 0).then_some(0);
-    }
-    let answers = each.get(usize::try_from(record.prompts).ok()?..)?;
-    answers.iter().try_fold(0_u64, |sum, [tokens, _]| sum.checked_add(*tokens))
-}
-
-fn pass(serial: u32, record: &Record, step: &StepTold, parts: &[Part]) -> Pass {
-    let of_prompts = if record.prompts == 0 { Some(0) } else { step.context.tokens };
-    let tokens = of_prompts.zip(step.generation.tokens).and_then(|(a, b)| a.checked_add(b));
+fn pass_of(serial: u32, record: &Record, answers: Answers, parts: &[Part]) -> Pass {
+    let of_prompts = if record.prompts == 0 { Some(0) } else { record.prompt_tokens };
+    let tokens = of_prompts.zip(answers.tokens()).and_then(|(a, b)| a.checked_add(b));
     Pass {
         serial,
         phase: if record.prompts > 0 { Phase::Prefill } else { Phase::Decode },
@@ -137,7 +154,7 @@ fn pass(serial: u32, record: &Record, step: &StepTold, parts: &[Part]) -> Pass {
     }
 }
 
-fn step(record: &Record, each: &[[u64; 2]]) -> StepTold {
+fn step(record: &Record, answers: Answers) -> StepTold {
     let sums = record.prompt_tokens.zip(record.prompt_cached);
     let context = PartTold {
         requests: Some(record.prompts),
@@ -149,7 +166,8 @@ fn step(record: &Record, each: &[[u64; 2]]) -> StepTold {
     // Whether `sum_decode_kv_tokens` counts the token that is computed, engines don't agree.
     let generation = PartTold {
         requests: Some(record.answers),
-        tokens: answer_tokens(record, each),
+        // Those that the pass computes: of several that it verifies, not all need be the answer's.
+        tokens: answers.tokens().filter(|_| matches!(answers, Answers::Told(_))),
         ..PartTold::default()
     };
     StepTold {
@@ -161,7 +179,7 @@ fn step(record: &Record, each: &[[u64; 2]]) -> StepTold {
     }
 }
 
-fn say_what_it_lacks(profile: &mut Profile, stream: &Stream, is_dated: bool) {
+fn say_what_it_lacks(profile: &mut Profile, stream: &Stream, answers: &[Answers], is_dated: bool) {
     lacks(
         profile,
         &[
@@ -176,11 +194,20 @@ fn say_what_it_lacks(profile: &mut Profile, stream: &Stream, is_dated: bool) {
              the prompt",
         ],
     );
-    let mut steps = profile.imported.iter().flat_map(|imported| &imported.steps);
-    if steps.any(|(_, told)| told.generation.tokens.is_none()) {
+    if answers.contains(&Answers::Summed) {
         let why = "tokens of answers: a record counts requests, and with a draft model each gets \
                    several in a pass";
         lacks(profile, &[why]);
+    }
+    let is_verified = |of: &&Answers| matches!(of, Answers::Verified | Answers::Ended);
+    let verified = answers.iter().filter(is_verified).count();
+    if verified > 0 {
+        let of = count(verified as u64, "pass");
+        let why = format!(
+            "tokens of answers in {of}: the records list those that were verified, not those accepted, and \
+             don't say which request has them in the next pass"
+        );
+        lacks(profile, &[why.as_str()]);
     }
     let known: HashSet<u32> = profile.parts.iter().map(|of| of.pass).collect();
     let summed = profile.passes.len().saturating_sub(known.len());
@@ -223,6 +250,7 @@ fn say_what_is_left_out(profile: &mut Profile, told: &Told, stream: &Stream) {
         ("records of an idle server, which are no passes", told.idle),
         ("passes that no request was in", told.empty),
         ("passes without a time: their wall_time is 0", told.untimed),
+        ("records with more requests or tokens than a pass has", told.absurd),
         ("records that are there twice, by their counter_id", told.twice),
         ("passes beyond the most that are kept", told.beyond),
         ("lists of a pass's requests that don't come to its sums", told.unfit),
@@ -308,8 +336,59 @@ mod tests {
                 decode(1, 12),
             ]
         );
-        assert_eq!(profile.passes[0].tokens, 261);
-        assert_eq!((lack(&profile, "tokens of"), lack(&profile, "parts of")), (None, None));
+        // Of the four that were verified nobody knows how many were right.
+        assert_eq!(profile.passes[0].tokens, 0);
+        assert_eq!(lack(&profile, "parts of"), None);
+        assert!(lack(&profile, "tokens of answers in 1 pass: ").is_some());
+    }
+
+    /// A pass that verifies tokens of answers: number, tokens of each request, and those in the cache before.
+    fn verifying(counter: u64, tokens: &str, before: &str) -> String {
+        let lists = format!(r#","extend_lengths":[{tokens}],"past_kv_lengths":[{before}]"#);
+        let answers = tokens.split(',').count() as u64;
+        record(counter, "0.020", [0, 0, 0, answers], &lists)
+    }
+
+    fn decode(profile: &Profile) -> (u64, u64, u64) {
+        let of = profile.phase(Phase::Decode).expect("it has passes");
+        (of.passes, of.tokens, of.wall_ns)
+    }
+
+    #[test]
+    fn tokens_of_a_draft_count_as_far_as_the_cache_grew() {
+        // One of four was right, then three.
+        let profile = profile(&[
+            verifying(1, "4", "100"),
+            verifying(2, "4", "101"),
+            verifying(3, "4", "104"),
+        ]);
+        assert_eq!(decode(&profile), (2, 4, 40_000_000));
+        let imported = profile.imported.as_ref().expect("it is");
+        let after = "passes after which no record tells how many of their tokens were accepted";
+        assert_eq!(imported.left_out, [(after.to_owned(), 1)]);
+        assert!(imported.doubts.iter().any(|doubt| doubt.contains("the KV cache grew")));
+        assert_eq!(lack(&profile, "tokens of answers"), None);
+    }
+
+    #[test]
+    fn there_is_no_rate_where_nothing_tells_which_tokens_were_accepted() {
+        for records in [
+            // Two requests, of which nobody knows which is which.
+            [verifying(1, "4,3", "100,50"), verifying(2, "4,4", "104,53")],
+            // A record between them is missing.
+            [verifying(1, "4", "100"), verifying(3, "4", "101")],
+            // Another request, or the cache went back.
+            [verifying(1, "4", "100"), verifying(2, "4", "105")],
+            [verifying(1, "4", "100"), verifying(2, "4", "100")],
+        ] {
+            let profile = profile(&records);
+            assert_eq!(decode(&profile), (2, 0, 40_000_000), "{records:?}");
+            let said = lack(&profile, "tokens of answers in 2 passes: ").expect("it is said");
+            assert!(said.contains("verified, not those accepted"), "{said}");
+        }
+        // Without a draft each request gets one.
+        let profile = profile(&[verifying(1, "1,1", "100,50"), verifying(2, "1,1", "101,51")]);
+        assert_eq!(decode(&profile), (2, 4, 40_000_000));
     }
 
     #[test]

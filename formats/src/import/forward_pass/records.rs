@@ -9,9 +9,10 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::seen::Seen;
 use crate::import::decimal::{nearest, scaled};
 use crate::import::lines;
-use crate::import::values::words;
+use crate::import::values::{text, words};
 
 /// The most passes that are kept.
 const MOST_PASSES: usize = 1 << 20;
@@ -23,8 +24,14 @@ const MOST_STREAMS: usize = 1 << 12;
 const MOST_TEXT: usize = 64;
 /// What takes longer is no pass, and sums stay within 64 bits.
 const MOST_NS: u64 = 3_600_000_000_000;
+/// More requests than these are in no pass, and more tokens are computed in none; nor does a KV cache hold more, or a rank
+/// count more records. Sums of the most passes stay within 64 bits.
+const MOST_REQUESTS: u64 = 1 << 24;
+const MOST_TOKENS: u64 = 1 << 28;
+const MOST_CACHED: u64 = 1 << 40;
+const MOST_RECORDS: u64 = 1 << 48;
 /// The version of the records that is known.
-const VERSION: &str = "1";
+const VERSION: u64 = 1;
 
 /// A rank of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -45,6 +52,8 @@ pub(super) struct Stream {
 pub(super) struct Record {
     /// An index into [`Told::streams`].
     pub(super) stream: usize,
+    /// Its number among the records of its rank.
+    pub(super) counter: Option<u64>,
     pub(super) wall_ns: u64,
     /// Requests whose prompts it reads, the tokens of them that it computes, and those that were in the KV cache before.
     pub(super) prompts: u64,
@@ -80,6 +89,8 @@ pub(super) struct Told {
     pub(super) empty: u64,
     /// Passes whose time is 0.
     pub(super) untimed: u64,
+    /// Records with more requests or tokens than any pass has.
+    pub(super) absurd: u64,
     /// Records that are there a second time.
     pub(super) twice: u64,
     /// Passes, and lists of requests, for which there is no room here.
@@ -152,10 +163,10 @@ struct Sums<'a> {
 
 /// Reads all records of a text.
 pub(super) fn told(text: &str) -> Told {
-    let mut told = Told::default();
-    let mut numbers = HashMap::new();
-    let odd = lines::each::<Line<'_>>(text, |line| {
-        if note(line, &mut numbers, &mut told).is_none() {
+    let (mut told, mut numbers, mut seen) = (Told::default(), HashMap::new(), Seen::default());
+    let text = lines::with_nulls(text);
+    let odd = lines::each::<Line<'_>>(&text, |line| {
+        if note(line, &mut numbers, &mut seen, &mut told).is_none() {
             told.odd += 1;
         }
     });
@@ -164,12 +175,16 @@ pub(super) fn told(text: &str) -> Told {
 }
 
 /// Notes a record. `None` if it is odd.
-fn note(line: Line<'_>, numbers: &mut HashMap<[String; 2], usize>, told: &mut Told) -> Option<()> {
+fn note(
+    line: Line<'_>,
+    numbers: &mut HashMap<[String; 2], usize>,
+    seen: &mut Seen,
+    told: &mut Told,
+) -> Option<()> {
     let event = line.event.map_or(Some(line), parsed)?;
     let fpm = event.fpm.map_or(Some(event), parsed)?;
-    let version = words(fpm.version);
     let scheduled: Sums<'_> = parsed(fpm.scheduled_requests?)?;
-    if !version.is_empty() && version != VERSION {
+    if fpm.version.is_some() && number(fpm.version) != Some(VERSION) {
         told.unknown_version += 1;
         return Some(());
     }
@@ -180,6 +195,10 @@ fn note(line: Line<'_>, numbers: &mut HashMap<[String; 2], usize>, told: &mut To
     if event.capture_mode.is_some() && told.captured.len() < 8 {
         told.captured.insert(cut(words(event.capture_mode)));
     }
+    if is_absurd(&fpm, &scheduled) {
+        told.absurd += 1;
+        return Some(());
+    }
     if told.first_ms.is_none() {
         told.first_ms = number(event.observed_at_unix_ms).filter(|&ms| ms > 0);
     }
@@ -188,13 +207,18 @@ fn note(line: Line<'_>, numbers: &mut HashMap<[String; 2], usize>, told: &mut To
         return Some(());
     };
     let of = told.streams.get_mut(stream)?;
-    if let Some(counter) = number(fpm.counter_id) {
+    let counter = number(fpm.counter_id);
+    if let Some(counter) = counter {
+        // Files may overlap, and a worker that began anew counts anew. 0 is that of records that nobody numbered.
+        let at = words(event.observed_at_unix_ms);
+        let work = text(fpm.scheduled_requests);
+        let is_again = counter > 0
+            && (seen.has((stream, counter, at, wall_ns, work)) || of.last == Some(counter));
+        if is_again {
+            told.twice += 1;
+            return Some(());
+        }
         match of.last {
-            // 0 is that of records that nobody numbered.
-            Some(last) if last == counter && counter > 0 => {
-                told.twice += 1;
-                return Some(());
-            }
             Some(last) if last < counter => {
                 of.missing = of.missing.saturating_add(counter - last - 1);
             }
@@ -215,6 +239,7 @@ fn note(line: Line<'_>, numbers: &mut HashMap<[String; 2], usize>, told: &mut To
             let new = queued.and_then(|of| number(of.num_prefill_requests));
             let mut record = Record {
                 stream,
+                counter,
                 wall_ns,
                 prompts,
                 prompt_tokens: number(scheduled.sum_prefill_tokens),
@@ -236,8 +261,13 @@ fn listed(record: &Record, scheduled: &Sums<'_>, told: &mut Told) -> [usize; 2] 
     let (Some(tokens), Some(cached)) = (scheduled.extend_lengths, scheduled.past_kv_lengths) else {
         return [0; 2];
     };
-    let list = |of: &RawValue| serde_json::from_str::<Vec<u64>>(of.get()).ok();
-    let lists = list(tokens).zip(list(cached)).filter(|(tokens, cached)| {
+    let list = |of: &RawValue, most: u64| {
+        let list: Vec<&RawValue> = serde_json::from_str(of.get()).ok()?;
+        let bounded = |of| number(Some(of)).filter(|&n| n <= most);
+        list.into_iter().map(bounded).collect::<Option<Vec<u64>>>()
+    };
+    let lists = list(tokens, MOST_TOKENS).zip(list(cached, MOST_CACHED));
+    let lists = lists.filter(|(tokens, cached)| {
         let all = record.prompts.checked_add(record.answers);
         let of_prompts = usize::try_from(record.prompts).ok();
         let sum = |of: &[u64]| {
@@ -295,8 +325,25 @@ fn nanoseconds(seconds: &str) -> Option<u64> {
     (ns <= MOST_NS).then_some(ns)
 }
 
+/// A whole number, which may be written with a fraction of zeros: Python's numbers are, once they were divided.
 fn number(value: Option<&RawValue>) -> Option<u64> {
-    words(value).parse().ok()
+    let text = words(value);
+    let (whole, fraction) = text.split_once('.').unwrap_or((&*text, "0"));
+    let is_whole = !fraction.is_empty() && fraction.bytes().all(|digit| digit == b'0');
+    whole.parse().ok().filter(|_| is_whole)
+}
+
+/// Whether a record has more requests, tokens or records before it than there can be. What isn't stated is not too much.
+fn is_absurd(fpm: &Line<'_>, scheduled: &Sums<'_>) -> bool {
+    [
+        (scheduled.num_prefill_requests, MOST_REQUESTS),
+        (scheduled.num_decode_requests, MOST_REQUESTS),
+        (scheduled.sum_prefill_tokens, MOST_TOKENS),
+        (scheduled.sum_prefill_kv_tokens, MOST_CACHED),
+        (fpm.counter_id, MOST_RECORDS),
+    ]
+    .into_iter()
+    .any(|(value, most)| number(value).is_some_and(|n| n > most))
 }
 
 /// No more of a text than is kept.
@@ -396,6 +443,49 @@ mod tests {
             told.streams.iter().map(|of| (&*of.rank, of.passes, of.missing, of.back)).collect();
         assert_eq!(streams, [("0", 5, 2, 1), ("1", 2, 1, 0)]);
         assert_eq!(told.longest().map(|(nth, _)| nth), Some(0));
+    }
+
+    #[test]
+    fn records_that_come_again_are_left_out_wherever_they_are() {
+        let of = |counter, ms: u64| {
+            format!(
+                r#"{{"event":{{"observed_at_unix_ms":{ms},"fpm":{}}}}}"#,
+                record(counter, "0.1", 0, 0, 2)
+            )
+        };
+        let file = [of(1, 10), of(2, 20), of(3, 30)].join("\n");
+        let twice = told(&format!("{file}\n{file}"));
+        assert_eq!((twice.passes.len(), twice.twice, twice.streams[0].back), (3, 3, 0));
+        // A worker that began anew has the same numbers at other times.
+        let anew = told(&format!("{file}\n{}\n{}", of(1, 40), of(2, 50)));
+        assert_eq!((anew.passes.len(), anew.twice, anew.streams[0].back), (5, 0, 1));
+    }
+
+    #[test]
+    fn what_no_pass_has_is_left_out_and_counted() {
+        let huge = u64::MAX;
+        let all = [
+            record(1, "0.1", 1, huge, 0),
+            record(2, "0.1", 0, 0, huge),
+            record(huge, "0.1", 0, 0, 1),
+            record(3, "0.1", 1, 8, 0),
+        ];
+        let told = told(&all.join("\n"));
+        assert_eq!((told.passes.len(), told.absurd, told.odd), (1, 3, 0));
+        assert_eq!(told.streams[0].missing, 0);
+    }
+
+    #[test]
+    fn numbers_as_python_writes_them_are_read() {
+        let whole = record(1, "0.1", 2, 256, 3).replace("\"version\":1", "\"version\":1.0");
+        let floats = whole.replace(":2,", ":2.0,").replace(":256,", ":256.0,");
+        let half = record(2, "0.1", 0, 0, 3).replace(":3}", ":2.5}");
+        let nan = record(3, "0.1", 0, 0, 3).replace(":3}", ":3,\"var_decode_kv_tokens\":NaN}");
+        let no_time = record(4, "NaN", 0, 0, 3);
+        let told = told(&[floats, half, nan, no_time].join("\n"));
+        let passes: Vec<_> = told.passes.iter().map(|of| (of.prompts, of.prompt_tokens)).collect();
+        assert_eq!(passes, [(2, Some(256)), (0, Some(0))]);
+        assert_eq!((told.odd, told.unknown_version), (2, 0));
     }
 
     #[test]
