@@ -436,9 +436,8 @@ mod tests {
 
     #[test]
     fn requests_are_read_from_lists_and_logs() {
-        let ask = |at: u64| {
-            format!("{{\"timestamp\":{at},\"input_length\":64,\"output_length\":3}}")
-        };
+        let ask =
+            |at: u64| format!("{{\"timestamp\":{at},\"input_length\":64,\"output_length\":3}}");
         let both = vec![(0, 64, 3), (300, 64, 3)];
         let (first, second) = (ask(0), ask(300));
         for (text, left_out) in [

@@ -302,8 +302,7 @@ mod tests {
             assert_eq!(left_out, [(why, 1)], "{odd}");
             assert!(is_doubtful, "{odd}");
         }
-        for (of, by) in
-            [("14 x 289.3 us = 4050.2", "14 x inf"), ("14 x", "99999999999999999999 x")]
+        for (of, by) in [("14 x 289.3 us = 4050.2", "14 x inf"), ("14 x", "99999999999999999999 x")]
         {
             let (sums, left_out, is_doubtful) = found(&plain.replace(of, by));
             assert_eq!((sums.len(), left_out.len(), is_doubtful), (2, 1, true), "{by}");
