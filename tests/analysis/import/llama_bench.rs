@@ -323,7 +323,8 @@ fn a_spread_that_is_no_number_costs_no_row() {
     }
     // JSON has no such number, and programs write it all the same: the times are whole.
     for (field, value) in [("stddev_ts", "nan"), ("stddev_ts", "-nan"), ("avg_ts", "inf")] {
-        let text = sweep().replace(&format!("\"{field}\":"), &format!("\"{field}\":{value},\"x\":"));
+        let odd = format!("\"{field}\":{value},\"x\":");
+        let text = sweep().replace(&format!("\"{field}\":"), &odd);
         assert!(text.contains(value));
         let profile = imported(&text, Format::LlamaBench);
         assert_eq!((tests_of(&profile).len(), left_out(&profile)), (4, Vec::new()), "{value}");
@@ -380,12 +381,14 @@ fn a_row_that_cant_be_read_costs_only_itself() {
         let read = last.replace(from, to);
         assert_ne!(&read, last, "{from}");
         let profile = imported(&format!("{}\n{read}\n", lines[0]), Format::LlamaBench);
-        assert_eq!((tests_of(&profile), left_out(&profile)), (ROWS.map(str::to_owned).to_vec(), vec![]));
+        assert_eq!(tests_of(&profile), ROWS, "{to}");
+        assert_eq!(left_out(&profile), []);
     }
     // Each of several files that were joined begins with a mark.
     let joined = format!("\u{feff}{}\n\u{feff}{last}\n", lines[0]);
     let profile = imported(&joined, Format::LlamaBench);
-    assert_eq!((tests_of(&profile), left_out(&profile)), (ROWS.map(str::to_owned).to_vec(), vec![]));
+    assert_eq!(tests_of(&profile), ROWS);
+    assert_eq!(left_out(&profile), []);
 }
 
 #[test]
@@ -397,7 +400,8 @@ fn tables_are_read_as_people_and_programs_pass_them_on() {
     // A statement with several rows.
     let begins = SQL.rfind("INSERT").expect("a row");
     let values = begins + SQL[begins..].find("('0123abc'").expect("its values");
-    let several = format!("{},\n{}", SQL[..begins].trim_end().trim_end_matches(';'), &SQL[values..]);
+    let first = SQL[..begins].trim_end().trim_end_matches(';');
+    let several = format!("{first},\n{}", &SQL[values..]);
     let spreadsheet = "n_prompt;n_gen;n_depth;avg_ts;stddev_ts\n\
                        512;0;0;7097.99;15.03\n\
                        0.0;128.0;4096;118.80;0.22\n";
@@ -478,6 +482,29 @@ fn options_that_another_build_lacks_are_no_other_work_while_they_are_off() {
     };
     assert!(compare(&side(&old), &side(&flag("false")), &Comparing::default()).is_ok());
     assert!(compare(&side(&old), &side(&flag("true")), &Comparing::default()).is_err());
+}
+
+#[test]
+fn one_flag_of_2023_is_the_types_of_keys_and_values() {
+    let new = imported(LLAMA_BENCH, Format::LlamaBench);
+    let old = |flag: &str| {
+        let lines = LLAMA_BENCH.lines().filter(|line| !line.contains("\"type_v\""));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let text = text.replace("\"type_k\": \"f16\"", &format!("\"f16_kv\": {flag}"));
+        imported(&text.replace("6400000000", "6300000000"), Format::LlamaBench)
+    };
+    for (a, b) in [(&new, &old("true")), (&old("true"), &new)] {
+        let found = compare(&side(a), &side(b), &Comparing::default()).expect("alike");
+        assert!(found.differences.is_empty(), "{:?}", found.differences);
+    }
+    // Without it they were of 32 bits.
+    match compare(&side(&old("false")), &side(&new), &Comparing::default()) {
+        Err(CompareError::Unlike(found)) => {
+            let values: Vec<_> = found.iter().map(|of| (&*of.name, &*of.a[0], &*of.b[0])).collect();
+            assert_eq!(values, [("type_k", "f32", "f16"), ("type_v", "f32", "f16")]);
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
