@@ -14,7 +14,8 @@ use super::{At, BenchRow, ImportError};
 ///
 /// If there is none, with the first fault of the file.
 pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
-    let text = &*without_nan(text);
+    let text = without_nan(text);
+    let text = &*text;
     let mut found = Rows::default();
     let mut first_fault = None;
     // The brackets that were opened, now and where the line began.

@@ -10,7 +10,7 @@ use super::{At, BenchRow, ImportError};
 /// Whether a line is the head of a table in Markdown.
 pub(super) fn is_markdown(line: &str) -> bool {
     let line = unquoted(line);
-    let has = |name| line.split('|').map(without_emphasis).any(|cell| cell == name);
+    let has = |name: &str| line.split('|').map(without_emphasis).any(|cell| cell == name);
     line.starts_with('|') && has("t/s") && has("test")
 }
 
