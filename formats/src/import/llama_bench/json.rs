@@ -123,13 +123,16 @@ fn bare_values(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// How long the number is that a text begins with, if it is none that JSON has.
 fn length_of_nan(text: &str) -> Option<usize> {
+    /// None is longer; looking on for its end would take long in a text that has none.
+    const MOST: usize = 32;
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let is_end = |c: char| c.is_whitespace() || matches!(c, ',' | ']' | '}');
-    let word = &unsigned[..unsigned.find(is_end).unwrap_or(unsigned.len())];
+    let end = unsigned.char_indices().take(MOST).find(|(_, c)| is_end(*c)).map(|(at, _)| at);
+    let end = end.or_else(|| (unsigned.len() < MOST).then_some(unsigned.len()))?;
     // glibc and Microsoft's library may have more behind it, such as `-nan(ind)`.
-    let word = word.split_once('(').map_or(word, |(word, _)| word);
+    let word = unsigned[..end].split('(').next()?;
     let is_one = ["nan", "inf", "infinity"].iter().any(|nan| word.eq_ignore_ascii_case(nan));
-    is_one.then(|| text.len() - unsigned.len() + unsigned.find(is_end).unwrap_or(unsigned.len()))
+    is_one.then(|| text.len() - unsigned.len() + end)
 }
 
 /// Nothing is whole.
