@@ -382,13 +382,30 @@ fn a_row_that_cant_be_read_costs_only_itself() {
         assert_ne!(&read, last, "{from}");
         let profile = imported(&format!("{}\n{read}\n", lines[0]), Format::LlamaBench);
         assert_eq!(tests_of(&profile), ROWS, "{to}");
-        assert_eq!(left_out(&profile), []);
+        assert!(left_out(&profile).is_empty());
     }
     // Each of several files that were joined begins with a mark.
     let joined = format!("\u{feff}{}\n\u{feff}{last}\n", lines[0]);
     let profile = imported(&joined, Format::LlamaBench);
     assert_eq!(tests_of(&profile), ROWS);
-    assert_eq!(left_out(&profile), []);
+    assert!(left_out(&profile).is_empty());
+}
+
+#[test]
+fn rows_are_found_behind_prefixes_and_within_other_objects() {
+    let lines: Vec<String> = sweep().lines().take(2).map(str::to_owned).collect();
+    let stamped = |at: &str| lines.iter().map(|line| format!("{at}{line}\n")).collect::<String>();
+    for text in [
+        stamped("2026-11-20T09:12:44Z "),
+        stamped("[12:44] bench: "),
+        format!("main: loaded {}\n{}\n", lines[0], lines[1]),
+        format!("{{\"host\": \"a\", \"results\": [{}]}}", lines.join(",\n")),
+    ] {
+        assert_eq!(format_of(&text), Some(Format::LlamaBench), "{text}");
+        let profile = imported(&text, Format::LlamaBench);
+        assert_eq!(tests_of(&profile), ROWS, "{text}");
+        assert!(left_out(&profile).is_empty(), "{text}");
+    }
 }
 
 #[test]

@@ -43,9 +43,15 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
             match values.next() {
                 Some(Ok(Value::Object(fields))) => {
                     from += values.byte_offset();
-                    match is_test(&fields) {
-                        true => found.add(row(found.next_number(), fields, at)),
-                        false => found.skip("{…}"),
+                    let tests = match is_test(&fields) {
+                        true => vec![fields],
+                        false => tests_in(Value::Object(fields)),
+                    };
+                    if tests.is_empty() {
+                        found.skip("{…}");
+                    }
+                    for fields in tests {
+                        found.add(row(found.next_number(), fields, at));
                     }
                     continue;
                 }
@@ -72,6 +78,11 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
         }
         // A line of something else. What a program logs may have brackets of its own.
         open = open_at_line;
+        if let Some((fields, length)) = behind_a_prefix(&text[from..]) {
+            found.add(row(found.next_number(), fields, at));
+            from += length;
+            continue;
+        }
         let line = text[..from].rfind('\n').map_or(0, |end| end + 1);
         let end = text[from..].find('\n').map_or(text.len(), |end| from + end);
         found.skip(text[line..end].trim());
@@ -155,6 +166,29 @@ fn fault(text: &str, from: usize, error: &serde_json::Error, at: &At<'_>) -> Imp
 /// Whether an object has what only a test has.
 fn is_test(fields: &Map<String, Value>) -> bool {
     ["n_prompt", "n_gen", "samples_ns"].iter().any(|field| fields.contains_key(*field))
+}
+
+/// The tests in a value of another program, which has them among what it measured itself.
+fn tests_in(value: Value) -> Vec<Map<String, Value>> {
+    match value {
+        Value::Object(fields) if fields.contains_key("samples_ns") => vec![fields],
+        Value::Object(fields) => fields.into_iter().flat_map(|(_, of)| tests_in(of)).collect(),
+        Value::Array(values) => values.into_iter().flat_map(tests_in).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The test in the first line behind what is no part of it, such as the time that a logger puts before each line, and where
+/// the test ends.
+fn behind_a_prefix(text: &str) -> Option<(Map<String, Value>, usize)> {
+    let begins = text.lines().next()?.find("{\"")?;
+    let mut values = serde_json::Deserializer::from_str(&text[begins..]).into_iter::<Value>();
+    match values.next() {
+        Some(Ok(Value::Object(fields))) if is_test(&fields) => {
+            Some((fields, begins + values.byte_offset()))
+        }
+        _ => None,
+    }
 }
 
 fn row(number: usize, fields: Map<String, Value>, at: &At<'_>) -> Result<BenchRow, ImportError> {
