@@ -76,8 +76,10 @@ impl Limit {
         let test = decode_test(process).ok_or("a process has no decode test with times")?;
         match self {
             Self::Throughput(_) => {
-                let rate = |&ns: &u64| test.tokens as f64 * 1e9 / ns.max(1) as f64;
-                let rates: Vec<f64> = test.wall_ns.iter().map(rate).collect();
+                let rate = |&ns: &u64| test.tokens as f64 * 1e9 / ns as f64;
+                // What took no time was not timed.
+                let timed = test.wall_ns.iter().filter(|ns| **ns > 0);
+                let rates: Vec<f64> = timed.map(rate).collect();
                 let median = median(&rates).ok_or("a process has no measured repetition")?;
                 Ok((&test.name, median))
             }
@@ -398,6 +400,10 @@ mod tests {
         let held = Limit::Throughput(98.0).hold_processes(&five);
         assert_eq!(held.outcome, Outcome::Pass);
         assert!(held.to_string().starts_with("tg100: 100.00 tokens/s (95 % 98.04"), "{held}");
+        let mut with_none = five.clone();
+        with_none[0].tests.iter_mut().for_each(|test| test.wall_ns.push(0));
+        let same = Limit::Throughput(98.0).hold_processes(&with_none);
+        assert_eq!(same.to_string(), held.to_string());
         let held = Limit::P99(98.0).hold_processes(&five);
         assert_eq!(held.outcome, Outcome::Inconclusive);
         assert!(held.to_string().contains("times of single tokens"), "{held}");

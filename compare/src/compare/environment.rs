@@ -93,6 +93,19 @@ impl fmt::Display for Difference {
     }
 }
 
+/// What a condition says that another program's file states. Builds of llama.cpp before 2024 had one flag for the types of
+/// keys and values, which newer ones state each by its name.
+pub(super) fn facts_of_condition(name: &str, value: &str) -> Vec<Fact> {
+    match (name, value) {
+        ("cpu_info", _) => vec![Fact::machine(name, value)],
+        ("f16_kv", "true" | "1" | "false" | "0") => {
+            let of = if matches!(value, "true" | "1") { "f16" } else { "f32" };
+            ["type_k", "type_v"].map(|name| Fact::option(name, of)).to_vec()
+        }
+        _ => vec![Fact::option(name, value)],
+    }
+}
+
 /// The differences between processes of either side, or between these tests of theirs.
 #[derive(Debug, Default)]
 pub(super) struct Differences {

@@ -8,6 +8,7 @@ use brickscope_profile::{
     BrickCategory, BrickId, Engine, Imported, ImportedTest, NameKind, Pass, Phase, Profile, Span,
 };
 
+use super::environment::facts_of_condition;
 use super::inside::Inside;
 use super::{Brick, Fact, Process, RanksOfRun, Sample, Test, Turn, in_both};
 
@@ -79,13 +80,15 @@ impl Process {
                 && kept.fold(0, |sum: u64, ns| sum.saturating_add(*ns)) == pass.attributed_ns
         };
         let on_devices = on_devices(profile)?;
+        let not_timed = without_time(profile);
         // Of another program's trace the host's part of a phase is its launches, if the phase ran on a device: the same passes
         // again, which would count twice.
         let is_hosts = |pass: &&Pass| {
             let is_phase = |(phase, _): &(Phase, Test)| *phase == pass.phase;
             profile.imported.is_none() || !on_devices.iter().any(is_phase)
         };
-        let of_host: Vec<&Pass> = profile.passes.iter().filter(is_hosts).collect();
+        let is_timed = |pass: &&Pass| not_timed == 0 || pass.wall_ns > 0;
+        let of_host: Vec<&Pass> = profile.passes.iter().filter(is_hosts).filter(is_timed).collect();
         let whole: Vec<&Pass> = of_host.iter().copied().filter(is_whole).collect();
         let tests: Vec<Test> = Phase::ALL
             .into_iter()
@@ -114,6 +117,9 @@ impl Process {
             doubts.push(format!(
                 "{again} of its rows measured a test again: the repetitions of such rows are one test's"
             ));
+        }
+        if not_timed > 0 {
+            doubts.push(format!("{not_timed} of its repetitions are left out: they took 0 ns"));
         }
         let warm_ups = profile.passes.iter().filter(|pass| pass.is_left_out).count();
         if warm_ups > 0 {
@@ -230,6 +236,12 @@ fn test(
         bricks: names.iter().filter_map(brick).collect(),
         inside: Inside::of(profile, phase, &passes, &names),
     }))
+}
+
+/// How many repetitions of a benchmark's file have no time. `import` leaves them out, and older versions of it did not.
+fn without_time(profile: &Profile) -> usize {
+    let tests = profile.imported.iter().flat_map(|of| &of.tests);
+    tests.flat_map(|test| &test.samples_ns).filter(|ns| **ns == 0).count()
 }
 
 /// What each device did in the passes of each phase: a sample is the time from a pass's first mark on any stream to the last
@@ -372,7 +384,7 @@ pub(super) fn facts_of_listed(profile: &Profile, test: &ImportedTest) -> Vec<Fac
         }
     }
     let options = test.apart.iter().filter(|(name, _)| !ELSEWHERE.contains(&name.as_str()));
-    facts.extend(options.map(|(name, value)| fact_of_condition(name, value)));
+    facts.extend(options.flat_map(|(name, value)| facts_of_condition(name, value)));
     let counts = test.counts();
     let phase = match counts {
         Some((_, 0, _)) => Some(Phase::Prefill),
@@ -392,8 +404,9 @@ pub(super) fn facts_of_listed(profile: &Profile, test: &ImportedTest) -> Vec<Fac
 /// The tests of a benchmark's file that are no phases of one run, and how many of its rows measured a test of an earlier
 /// row again. Those of a prompt and its answer together are not among them, since they are of no phase.
 fn tests_of_list(tests: &[ImportedTest]) -> (Vec<Test>, usize) {
+    let is_timed = |ns: &u64| *ns > 0;
     let timed: Vec<&ImportedTest> =
-        tests.iter().filter(|test| !test.samples_ns.is_empty()).collect();
+        tests.iter().filter(|test| test.samples_ns.iter().any(is_timed)).collect();
     // Builds are what is compared, so they are no part of a name, unless one file has a test of several.
     let mut builds: HashMap<String, HashSet<String>> = HashMap::new();
     for test in &timed {
@@ -404,12 +417,13 @@ fn tests_of_list(tests: &[ImportedTest]) -> (Vec<Test>, usize) {
     let mut of_name: HashMap<String, usize> = HashMap::new();
     let mut again = 0;
     for test in timed {
+        let samples_ns = test.samples_ns.iter().copied().filter(is_timed);
         let mut name = name_of(test, |field| !is_of_build(field));
         if builds.get(&name).is_some_and(|builds| builds.len() > 1) {
             name = name_of(test, |_| true);
         }
         if let Some(&nth) = of_name.get(&name) {
-            found[nth].wall_ns.extend(&test.samples_ns);
+            found[nth].wall_ns.extend(samples_ns);
             again += 1;
             continue;
         }
@@ -420,7 +434,7 @@ fn tests_of_list(tests: &[ImportedTest]) -> (Vec<Test>, usize) {
             tokens: test.tokens,
             sample: Sample::Repetition,
             facts: Vec::new(),
-            wall_ns: test.samples_ns.clone(),
+            wall_ns: samples_ns.collect(),
             unattributed_ns: Vec::new(),
             bricks: Vec::new(),
             inside: Inside::default(),
@@ -510,15 +524,8 @@ pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
     let of_tests = Phase::ALL.map(depth_of);
     let conditions = imported.conditions.iter();
     let of_all = conditions.filter(|(name, _)| !is_llama_bench || !of_tests.contains(name));
-    facts.extend(of_all.map(|(name, value)| fact_of_condition(name, value)));
+    facts.extend(of_all.flat_map(|(name, value)| facts_of_condition(name, value)));
     facts
-}
-
-fn fact_of_condition(name: &str, value: &str) -> Fact {
-    match name {
-        "cpu_info" => Fact::machine(name, value),
-        _ => Fact::option(name, value),
-    }
 }
 
 #[cfg(test)]
@@ -566,9 +573,12 @@ mod tests {
             row("tg128", &[], &[3]),
             row("pp512", &[], &[4]),
             row("pp512", &[], &[]),
+            // No repetition takes no time.
+            row("tg128", &[], &[0, 5]),
+            row("tg64", &[], &[0]),
         ];
-        let expected = [("pp512".to_owned(), vec![1, 2, 4]), ("tg128".to_owned(), vec![3])];
+        let expected = [("pp512".to_owned(), vec![1, 2, 4]), ("tg128".to_owned(), vec![3, 5])];
         assert_eq!(named(&rows), expected);
-        assert_eq!(tests_of_list(&rows).1, 1);
+        assert_eq!(tests_of_list(&rows).1, 2);
     }
 }

@@ -41,9 +41,28 @@ pub fn decoded(bytes: Vec<u8>) -> Result<String, usize> {
                 bytes.truncate(fault.valid_up_to());
                 String::from_utf8(bytes).map_err(|error| error.utf8_error().valid_up_to())
             }
+            _ if bytes[fault.valid_up_to().saturating_sub(1)..].starts_with(LATIN_1_SIGN) => {
+                decoded(with_utf_8_sign(&bytes)).map_err(|_| fault.valid_up_to())
+            }
             _ => Err(fault.valid_up_to()),
         }
     })
+}
+
+/// `±` between spaces, as Latin-1 has it. In UTF-8 the byte is never the first of a character.
+const LATIN_1_SIGN: &[u8] = b" \xb1 ";
+
+/// Some editors write so the one sign in a table of llama-bench that isn't ASCII.
+fn with_utf_8_sign(bytes: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(bytes.len());
+    for (at, byte) in bytes.iter().enumerate() {
+        let before = at.saturating_sub(1);
+        match *byte == LATIN_1_SIGN[1] && bytes[before..].starts_with(LATIN_1_SIGN) {
+            true => text.extend_from_slice("±".as_bytes()),
+            false => text.push(*byte),
+        }
+    }
+    text
 }
 
 /// Whether it is UTF-16.
@@ -200,6 +219,9 @@ mod tests {
         }
         assert_eq!(decoded(b"ab\xffc".to_vec()), Err(2));
         assert_eq!(decoded(Vec::new()).expect("text"), "");
+        assert_eq!(decoded(b"8 \xb1 1\n9 \xb1 1".to_vec()).expect("text"), "8 ± 1\n9 ± 1");
+        assert_eq!(decoded(b"8 \xb1 1 \xff 1".to_vec()), Err(2));
+        assert_eq!(decoded(b"\xb1 1".to_vec()), Err(0));
         assert_eq!(decoded(vec![0xff, 0xfe, 0, 0xd8, b'a', 0]), Err(2));
         // Behind a character of two units.
         for (mark, at) in [(true, 2 + 6), (false, 6 + 2)] {

@@ -268,8 +268,11 @@ fn tables_have_rates_and_no_times() {
     for (from, to, place) in
         [("pp512", "warm-up", "row 1, test"), ("7097.99 ± 15.03", "fast", "row 1, t/s")]
     {
-        let said = refused(&MARKDOWN.replace(from, to), Format::LlamaBench, &Options::default());
-        assert!(said.starts_with(&format!("a.file, {place}: ")), "{said}");
+        let profile = imported(&MARKDOWN.replace(from, to), Format::LlamaBench);
+        assert_eq!(tests_of(&profile), ["tg128 @ d4096 118.80 ± 0.22 tok/s as the file states"]);
+        let (why, count) = &left_out(&profile)[0];
+        assert!(why.starts_with(&format!("rows that can't be read ({place}: ")), "{why}");
+        assert_eq!(*count, 1);
     }
     // Cut within a row: the others are read.
     let cut = MARKDOWN.find("7.62 B | CUDA       |  99 |   tg").expect("a row");
@@ -286,11 +289,144 @@ fn tables_have_rates_and_no_times() {
     assert!(left_out(&profile)[0].0.ends_with("such as `llama_model_load: done`"));
     for (from, to, said) in [
         ("'7097.987934'", "'fast'", "row 1, avg_ts: is not a number of tokens per second"),
-        ("'0', '128'", "'0', 'many'", "row 2, n_gen: is not a whole number"),
-        ("n_gen", "n_gem", "row 1, n_gen: is missing"),
+        ("'0', '128'", "'0', 'many'", "row 2, n_gen: is not a whole number of tokens"),
+        ("n_gen", "n_gem", "row 2, n_gen: is missing"),
     ] {
-        let error = refused(&SQL.replace(from, to), Format::LlamaBench, &Options::default());
-        assert_eq!(error, format!("a.file, {said}"));
+        let profile = imported(&SQL.replace(from, to), Format::LlamaBench);
+        assert_eq!(tests_of(&profile).len(), 1, "{said}");
+        assert_eq!(left_out(&profile), [(format!("rows that can't be read ({said})"), 1)]);
+    }
+    // If no row is left, the first is what is wrong.
+    let none = SQL.replace("'7097.987934'", "'nan'").replace("'118.800001'", "'inf'");
+    let said = refused(&none, Format::LlamaBench, &Options::default());
+    assert_eq!(said, "a.file, row 1, avg_ts: is not a number of tokens per second");
+}
+
+#[test]
+fn a_spread_that_is_no_number_costs_no_row() {
+    let note = [("standard deviations that are no number, such as nan".to_owned(), 1)];
+    for spread in ["nan", "-nan", "inf", "-1.00"] {
+        for text in [
+            MARKDOWN.replace("118.80 ± 0.22", &format!("118.80 ± {spread}")),
+            SQL.replace("118.800001", "118.80").replace("0.220000", spread),
+        ] {
+            let profile = imported(&text, Format::LlamaBench);
+            assert_eq!(
+                tests_of(&profile),
+                [
+                    "pp512 7097.99 ± 15.03 tok/s as the file states",
+                    "tg128 @ d4096 118.80 tok/s as the file states"
+                ]
+            );
+            assert_eq!(left_out(&profile), note);
+        }
+    }
+    // JSON has no such number, and programs write it all the same: the times are whole.
+    for (field, value) in [("stddev_ts", "nan"), ("stddev_ts", "-nan"), ("avg_ts", "inf")] {
+        let odd = format!("\"{field}\":{value},\"x\":");
+        let text = sweep().replace(&format!("\"{field}\":"), &odd);
+        assert!(text.contains(value));
+        let profile = imported(&text, Format::LlamaBench);
+        assert_eq!((tests_of(&profile).len(), left_out(&profile)), (4, Vec::new()), "{value}");
+    }
+}
+
+#[test]
+fn a_repetition_without_a_time_is_left_out_and_counted() {
+    let note = [("repetitions whose time is 0 ns, or no time".to_owned(), 1)];
+    for none in ["0", "-5", "18446744073709551615", "null", "nan", "\"fast\""] {
+        let text = LLAMA_BENCH.replace("6500000000,", &format!("{none},"));
+        let profile = imported(&text, Format::LlamaBench);
+        let decode = profile.phase(Phase::Decode).expect("a phase");
+        assert_eq!((decode.passes, decode.wall_ns), (2, 13_000_000_000), "{none}");
+        assert!(tests_of(&profile)[1].ends_with(" tok/s 2 repetitions"), "{none}");
+        assert_eq!(left_out(&profile), note, "{none}");
+    }
+    let float = LLAMA_BENCH.replace("6500000000,", "6.5e9,");
+    assert_eq!(tests_of(&imported(&float, Format::LlamaBench)), ROWS);
+}
+
+#[test]
+fn a_row_that_cant_be_read_costs_only_itself() {
+    let lines: Vec<String> = sweep().lines().map(str::to_owned).collect();
+    let last = &lines[1];
+    for (from, to, said) in [
+        ("\"n_gen\":128", "\"n_gen\":0", "n_prompt: is 0, and so is n_gen"),
+        ("\"n_gen\":128", "\"n_gen\":1e12", "n_gen: is not a whole number of tokens"),
+        ("[6400000000,6500000000,6600000000]", "[]", "samples_ns: is empty"),
+        ("[6400000000,6500000000,6600000000]", "[0]", "samples_ns: has no time above 0 ns"),
+        ("\"samples_ns\"", "\"samples\"", "samples_ns: is missing"),
+    ] {
+        let odd = last.replace(from, to);
+        assert_ne!(&odd, last, "{from}");
+        let text = format!("{}\n{odd}\n{last}\n", lines[0]);
+        let profile = imported(&text, Format::LlamaBench);
+        assert_eq!(tests_of(&profile), ROWS, "{said}");
+        let (why, count) = &left_out(&profile)[0];
+        assert!(why.starts_with(&format!("rows that can't be read (row 2, {said}")), "{why}");
+        assert_eq!(*count, 1);
+        // It has a number, as it has a place in the file.
+        let of_row = |row| Options { rows: vec![row], ..Options::default() };
+        assert_eq!(import(&text, Format::LlamaBench, &of_row(3)).expect("a row").phases.len(), 1);
+        let said = refused(&text, Format::LlamaBench, &of_row(2));
+        assert_eq!(said, "a.file: has a row 2, but it can't be read");
+    }
+    // What is certain is read: numbers as texts or with a point, and no number for none.
+    for (from, to) in [
+        ("\"n_gen\":128", "\"n_gen\":\"128\""),
+        ("\"n_gen\":128", "\"n_gen\":128.0"),
+        ("\"n_prompt\":0,", ""),
+        ("\"n_depth\":0,", ""),
+    ] {
+        let read = last.replace(from, to);
+        assert_ne!(&read, last, "{from}");
+        let profile = imported(&format!("{}\n{read}\n", lines[0]), Format::LlamaBench);
+        assert_eq!(tests_of(&profile), ROWS, "{to}");
+        assert!(left_out(&profile).is_empty());
+    }
+    // Each of several files that were joined begins with a mark.
+    let joined = format!("\u{feff}{}\n\u{feff}{last}\n", lines[0]);
+    let profile = imported(&joined, Format::LlamaBench);
+    assert_eq!(tests_of(&profile), ROWS);
+    assert!(left_out(&profile).is_empty());
+}
+
+#[test]
+fn rows_are_found_behind_prefixes_and_within_other_objects() {
+    let lines: Vec<String> = sweep().lines().take(2).map(str::to_owned).collect();
+    let stamped = |at: &str| lines.iter().map(|line| format!("{at}{line}\n")).collect::<String>();
+    for text in [
+        stamped("2026-11-20T09:12:44Z "),
+        stamped("[12:44] bench: "),
+        format!("main: loaded {}\n{}\n", lines[0], lines[1]),
+        format!("{{\"host\": \"a\", \"results\": [{}]}}", lines.join(",\n")),
+    ] {
+        assert_eq!(format_of(&text), Some(Format::LlamaBench), "{text}");
+        let profile = imported(&text, Format::LlamaBench);
+        assert_eq!(tests_of(&profile), ROWS, "{text}");
+        assert!(left_out(&profile).is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn tables_are_read_as_people_and_programs_pass_them_on() {
+    let expected = tests_of(&imported(MARKDOWN, Format::LlamaBench));
+    let quoted: String = MARKDOWN.lines().map(|line| format!("> {line}\n")).collect();
+    let bold = MARKDOWN.replace("tg128 @ d4096", "**tg128 @ d4096**").replace("118.80", "`118.80`");
+    let (spoilt, ascii) = (MARKDOWN.replace('±', "Â±"), MARKDOWN.replace('±', "+/-"));
+    // A statement with several rows.
+    let begins = SQL.rfind("INSERT").expect("a row");
+    let values = begins + SQL[begins..].find("('0123abc'").expect("its values");
+    let first = SQL[..begins].trim_end().trim_end_matches(';');
+    let several = format!("{first},\n{}", &SQL[values..]);
+    let spreadsheet = "n_prompt;n_gen;n_depth;avg_ts;stddev_ts\n\
+                       512;0;0;7097.99;15.03\n\
+                       0.0;128.0;4096;118.80;0.22\n";
+    let tabs = spreadsheet.replace(';', "\t");
+    for text in [&*quoted, &bold, &spoilt, &ascii, &several, spreadsheet, &tabs] {
+        assert_eq!(format_of(text), Some(Format::LlamaBench), "{text}");
+        let profile = imported(text, Format::LlamaBench);
+        assert_eq!((tests_of(&profile), left_out(&profile)), (expected.clone(), vec![]), "{text}");
     }
 }
 
@@ -366,16 +502,46 @@ fn options_that_another_build_lacks_are_no_other_work_while_they_are_off() {
 }
 
 #[test]
+fn one_flag_of_2023_is_the_types_of_keys_and_values() {
+    let new = imported(LLAMA_BENCH, Format::LlamaBench);
+    let old = |flag: &str| {
+        let lines = LLAMA_BENCH.lines().filter(|line| !line.contains("\"type_v\""));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let text = text.replace("\"type_k\": \"f16\"", &format!("\"f16_kv\": {flag}"));
+        imported(&text.replace("6400000000", "6300000000"), Format::LlamaBench)
+    };
+    for (a, b) in [(&new, &old("true")), (&old("true"), &new)] {
+        let found = compare(&side(a), &side(b), &Comparing::default()).expect("alike");
+        assert!(found.differences.is_empty(), "{:?}", found.differences);
+    }
+    // Without it they were of 32 bits.
+    match compare(&side(&old("false")), &side(&new), &Comparing::default()) {
+        Err(CompareError::Unlike(found)) => {
+            let values: Vec<_> = found.iter().map(|of| (&*of.name, &*of.a[0], &*of.b[0])).collect();
+            assert_eq!(values, [("type_k", "f32", "f16"), ("type_v", "f32", "f16")]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn faults_of_llama_bench_are_named_by_row_and_field() {
+    // A file of one row, which is the first that the file has.
+    let rows: Vec<serde_json::Value> = serde_json::from_str(LLAMA_BENCH).expect("JSON");
+    let row = rows[1].to_string();
     for (from, to, said) in [
-        ("6500000000,", "-1,", "row 2, samples_ns[1]: is not a whole number of nanoseconds"),
-        ("\"n_gen\": 128", "\"n_gen\": \"x\"", "row 2, n_gen: is not a whole number"),
-        ("\"n_gen\": 128", "\"n_gem\": 128", "row 2, n_gen: is missing"),
-        ("\"n_gen\": 128", "\"n_gen\": 0", "row 2, n_prompt: is 0, and so is n_gen"),
-        ("6400000000,", "18446744073709551615,", "row 2, samples_ns: add up to more than 64 bits"),
+        ("\"samples_ns\":[", "\"samples_ns\":1,\"x\":[", "row 1, samples_ns: is not an array"),
+        ("\"n_gen\":128", "\"n_gen\":\"x\"", "row 1, n_gen: is not a whole number of tokens"),
+        ("\"n_gen\":128", "\"n_gem\":128", "row 1, n_gen: is missing"),
+        ("\"n_gen\":128", "\"n_gen\":0", "row 1, n_prompt: is 0, and so is n_gen"),
+        (
+            "6400000000,6500000000",
+            "9223372036854775807,9223372036854775807",
+            "row 1, samples_ns: add up to more than 64 bits",
+        ),
     ] {
-        let text = LLAMA_BENCH.replace(from, to);
-        assert_ne!(text, LLAMA_BENCH);
+        let text = row.replace(from, to);
+        assert_ne!(text, row);
         let error = refused(&text, Format::LlamaBench, &Options::default());
         assert!(error.starts_with(&format!("a.file, {said}")), "{error}");
     }

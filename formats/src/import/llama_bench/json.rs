@@ -1,16 +1,21 @@
 //! The rows of `-o json` and `-o jsonl`, among whatever else is in the file: what the program logs, since both streams
 //! go to one file with `&> FILE`, and an end that is missing, since a killed program writes none.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
-use super::{At, BenchRow, ImportError, Rows};
+use super::rows::{Rows, counts, nanos};
+use super::{At, BenchRow, ImportError};
 
-/// All rows that are whole.
+/// All rows that are whole and have what a test has.
 ///
 /// # Errors
 ///
-/// If a row lacks a field that a test has, or if there is no row, with the first fault of the file.
+/// If there is none, with the first fault of the file.
 pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
+    let text = without_nan(text);
+    let text = &*text;
     let mut found = Rows::default();
     let mut first_fault = None;
     // The brackets that were opened, now and where the line began.
@@ -18,7 +23,7 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     let mut from = 0;
     loop {
         let rest = &text[from..];
-        let is_between = |c: char| c.is_whitespace() || matches!(c, '[' | ']' | ',');
+        let is_between = |c: char| c.is_whitespace() || matches!(c, '[' | ']' | ',' | BOM);
         let next = rest.find(|c| !is_between(c)).unwrap_or(rest.len());
         for c in rest[..next].chars() {
             match c {
@@ -38,15 +43,21 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
             match values.next() {
                 Some(Ok(Value::Object(fields))) => {
                     from += values.byte_offset();
-                    match is_test(&fields) {
-                        true => found.rows.push(row(found.rows.len() + 1, fields, at)?),
-                        false => found.skip("{…}"),
+                    let tests = match is_test(&fields) {
+                        true => vec![fields],
+                        false => tests_in(Value::Object(fields)),
+                    };
+                    if tests.is_empty() {
+                        found.skip("{…}");
+                    }
+                    for fields in tests {
+                        found.add(row(found.next_number(), fields, at));
                     }
                     continue;
                 }
                 Some(Err(error)) if error.is_eof() => {
                     first_fault.get_or_insert_with(|| breaks_off(fault(text, from, &error, at)));
-                    let row = found.rows.len() + 1;
+                    let row = found.next_number();
                     found.cut =
                         Some(format!("row {row} and all after it: the file breaks off there"));
                     return found.or(first_fault, at);
@@ -57,7 +68,7 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
                     // On, to where another row begins.
                     let begins = rest.match_indices('\n').map(|(line, _)| line + 1);
                     let mut begins = begins.filter(|&line| {
-                        rest[line..].trim_start_matches([' ', '\t', '[', ',']).starts_with('{')
+                        rest[line..].trim_start_matches([' ', '\t', '[', ',', BOM]).starts_with('{')
                     });
                     from += begins.next().unwrap_or(rest.len());
                     continue;
@@ -67,16 +78,72 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
         }
         // A line of something else. What a program logs may have brackets of its own.
         open = open_at_line;
+        if let Some((fields, length)) = behind_a_prefix(&text[from..]) {
+            found.add(row(found.next_number(), fields, at));
+            from += length;
+            continue;
+        }
         let line = text[..from].rfind('\n').map_or(0, |end| end + 1);
         let end = text[from..].find('\n').map_or(text.len(), |end| from + end);
         found.skip(text[line..end].trim());
         from = end;
     }
     if open > 0 {
-        let rows = found.rows.len();
+        let rows = found.next_number() - 1;
         found.cut = Some(format!("what came after row {rows}, if anything: the list has no end"));
     }
     found.or(first_fault, at)
+}
+
+/// With what some programs begin a file, and so each of several that were joined.
+const BOM: char = '\u{feff}';
+
+/// The text with `null` where a number is `nan` or `inf`, which C and Python write though JSON has neither: the standard
+/// deviation of repetitions that took equally long may be one.
+fn without_nan(text: &str) -> Cow<'_, str> {
+    let mut mended = String::new();
+    let mut kept = 0;
+    for (at, after) in bare_values(text) {
+        let Some(length) = length_of_nan(after) else { continue };
+        mended.push_str(&text[kept..at]);
+        mended.push_str("null");
+        kept = at + length;
+    }
+    if kept == 0 {
+        return Cow::Borrowed(text);
+    }
+    mended.push_str(&text[kept..]);
+    Cow::Owned(mended)
+}
+
+/// Where values begin that are no text, and the text from there. No text of JSON goes on in the next line.
+fn bare_values(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let (mut is_text, mut is_escaped, mut may_begin) = (false, false, false);
+    text.char_indices().filter_map(move |(at, c)| {
+        let begins = may_begin && !is_text && !c.is_whitespace();
+        if is_text {
+            is_text = c != '\n' && (c != '"' || is_escaped);
+            is_escaped = c == '\\' && !is_escaped;
+            return None;
+        }
+        (is_text, is_escaped) = (c == '"', false);
+        may_begin = matches!(c, ':' | ',' | '[') || may_begin && c.is_whitespace();
+        begins.then(|| (at, &text[at..]))
+    })
+}
+
+/// How long the number is that a text begins with, if it is none that JSON has.
+fn length_of_nan(text: &str) -> Option<usize> {
+    /// None is longer; looking on for its end would take long in a text that has none.
+    const MOST: usize = 32;
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let is_end = |c: char| c.is_whitespace() || matches!(c, ',' | ']' | '}');
+    let end = unsigned.char_indices().take(MOST).find(|(_, c)| is_end(*c)).map(|(at, _)| at);
+    let end = end.or_else(|| (unsigned.len() < MOST).then_some(unsigned.len()))?;
+    // glibc and Microsoft's library may have more behind it, such as `-nan(ind)`.
+    let word = unsigned[..end].split('(').next()?;
+    let is_one = ["nan", "inf", "infinity"].iter().any(|nan| word.eq_ignore_ascii_case(nan));
+    is_one.then(|| text.len() - unsigned.len() + end)
 }
 
 /// Nothing is whole.
@@ -101,21 +168,54 @@ fn is_test(fields: &Map<String, Value>) -> bool {
     ["n_prompt", "n_gen", "samples_ns"].iter().any(|field| fields.contains_key(*field))
 }
 
+/// The tests in a value of another program, which has them among what it measured itself.
+fn tests_in(value: Value) -> Vec<Map<String, Value>> {
+    match value {
+        Value::Object(fields) if fields.contains_key("samples_ns") => vec![fields],
+        Value::Object(fields) => fields.into_iter().flat_map(|(_, of)| tests_in(of)).collect(),
+        Value::Array(values) => values.into_iter().flat_map(tests_in).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The test in the first line behind what is no part of it, such as the time that a logger puts before each line, and where
+/// the test ends.
+fn behind_a_prefix(text: &str) -> Option<(Map<String, Value>, usize)> {
+    let begins = text.lines().next()?.find("{\"")?;
+    let mut values = serde_json::Deserializer::from_str(&text[begins..]).into_iter::<Value>();
+    match values.next() {
+        Some(Ok(Value::Object(fields))) if is_test(&fields) => {
+            Some((fields, begins + values.byte_offset()))
+        }
+        _ => None,
+    }
+}
+
 fn row(number: usize, fields: Map<String, Value>, at: &At<'_>) -> Result<BenchRow, ImportError> {
     let place = |field: &str| format!("row {number}, {field}");
-    let [n_prompt, n_gen, n_depth] = super::counts(number, &fields, at)?;
+    let [n_prompt, n_gen, n_depth] = counts(number, &fields, at)?;
     let samples = fields.get("samples_ns").and_then(Value::as_array);
     let samples = samples
         .ok_or_else(|| at.place(place("samples_ns"), what_it_is(fields.get("samples_ns"))))?;
-    let nanos = |(index, sample): (usize, &Value)| {
-        let place = || place(&format!("samples_ns[{index}]"));
-        sample.as_u64().ok_or_else(|| at.place(place(), "is not a whole number of nanoseconds"))
-    };
-    let samples_ns: Vec<u64> = samples.iter().enumerate().map(nanos).collect::<Result<_, _>>()?;
+    let samples_ns: Vec<u64> = samples.iter().filter_map(nanos).collect();
     if samples_ns.is_empty() {
-        return Err(at.place(place("samples_ns"), "is empty"));
+        let what = if samples.is_empty() { "is empty" } else { "has no time above 0 ns" };
+        return Err(at.place(place("samples_ns"), what));
     }
-    Ok(BenchRow { number, fields, n_prompt, n_gen, n_depth, samples_ns, stated: None })
+    if samples_ns.iter().try_fold(0_u64, |sum, ns| sum.checked_add(*ns)).is_none() {
+        return Err(at.place(place("samples_ns"), "add up to more than 64 bits"));
+    }
+    let not_timed = (samples.len() - samples_ns.len()) as u64;
+    Ok(BenchRow {
+        number,
+        n_prompt,
+        n_gen,
+        n_depth,
+        samples_ns,
+        not_timed,
+        fields,
+        ..BenchRow::default()
+    })
 }
 
 /// What is wrong with the times of a row's repetitions, which are no array.
@@ -123,5 +223,27 @@ fn what_it_is(samples: Option<&Value>) -> &'static str {
     match samples {
         Some(_) => "is not an array of times",
         None => "is missing, the times of its repetitions: was the file changed?",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_json_has_not_are_null() {
+        for (text, expected) in [
+            (r#"{"a": nan, "b": [-nan,inf , 1]}"#, r#"{"a": null, "b": [null,null , 1]}"#),
+            (r#"{"a":NaN,"b":-Infinity}"#, r#"{"a":null,"b":null}"#),
+            ("{\"a\":\n  -nan(ind)\n}", "{\"a\":\n  null\n}"),
+            // In texts, and what only begins so.
+            (r#"{"a": "nan", "b\": nan": 1}"#, r#"{"a": "nan", "b\": nan": 1}"#),
+            ("took: nanoseconds", "took: nanoseconds"),
+            // A quote of a line that is logged ends with it.
+            ("a 7\" disk\n{\"a\": nan}", "a 7\" disk\n{\"a\": null}"),
+            ("{\"a\": nan", "{\"a\": null"),
+        ] {
+            assert_eq!(without_nan(text), expected);
+        }
     }
 }

@@ -9,6 +9,7 @@
 //! tokens.
 
 mod json;
+mod rows;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,7 @@ use brickscope_profile::{
 };
 use serde_json::{Map, Value};
 
-use super::{At, Format, ImportError, lacks, left_out};
+use super::{At, Format, ImportError, lacks};
 
 /// The most bytes of a file; in memory it takes several times as much.
 const MOST_BYTES: usize = 1 << 26;
@@ -54,6 +55,7 @@ const IN_COMMON: [&str; 8] = [
 ];
 
 /// A test, which is a row of the file.
+#[derive(Default)]
 struct BenchRow {
     /// Counted from 1.
     number: usize,
@@ -63,37 +65,11 @@ struct BenchRow {
     n_depth: u64,
     /// Empty if the file has only a rate.
     samples_ns: Vec<u64>,
+    /// Repetitions that have no time above 0.
+    not_timed: u64,
     stated: Option<StatedRate>,
-}
-
-/// What is in a file.
-#[derive(Default)]
-struct Rows {
-    rows: Vec<BenchRow>,
-    /// Lines that are no part of it, and the first of them.
-    skipped: u64,
-    first_skipped: String,
-    /// Rows that aren't JSON.
-    broken: u64,
-    /// What is lost of a file that breaks off.
-    cut: Option<String>,
-}
-
-impl Rows {
-    fn skip(&mut self, line: &str) {
-        if self.skipped == 0 {
-            self.first_skipped = line.chars().take(80).collect();
-        }
-        self.skipped += 1;
-    }
-
-    /// These, or why there is none.
-    fn or(self, fault: Option<ImportError>, at: &At<'_>) -> Result<Self, ImportError> {
-        match self.rows.is_empty() {
-            true => Err(fault.unwrap_or_else(|| at.whole("has no test"))),
-            false => Ok(self),
-        }
-    }
+    /// Whether the standard deviation that is stated is no number.
+    is_spread_unknown: bool,
 }
 
 impl BenchRow {
@@ -203,10 +179,11 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
     } else {
         json::rows(text, at)?
     };
-    let Rows { mut rows, skipped, first_skipped, broken, cut } = found;
-    if let Some(missing) = wanted.iter().find(|row| !(1..=rows.len()).contains(*row)) {
-        return Err(at.whole(format!("has no row {missing}: its rows are 1 to {}", rows.len())));
+    if let Some(missing) = wanted.iter().find_map(|row| found.missing(*row)) {
+        return Err(at.whole(missing));
     }
+    let not_read = found.told();
+    let mut rows = found.rows;
     let mut others = Vec::new();
     if !wanted.is_empty() {
         (rows, others) = rows.into_iter().partition(|row| wanted.contains(&row.number));
@@ -279,15 +256,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         imported.other_threads = other_threads(&of_run, &others);
         imported.tests = rows.iter().map(|row| row.test(&apart)).collect();
     }
-    left_out(
-        &mut profile,
-        &format!("lines that are no part of the results, such as `{first_skipped}`"),
-        skipped,
-    );
-    left_out(&mut profile, "rows that aren't whole JSON", broken);
-    if let Some(cut) = &cut {
-        left_out(&mut profile, cut, 1);
-    }
+    not_read.note(&mut profile);
     let mut reasons =
         vec!["bricks, kernels and layers: llama-bench times repetitions as a whole".to_owned()];
     if of_run.is_empty() {
@@ -379,28 +348,6 @@ fn other_threads(rows: &[&BenchRow], others: &[BenchRow]) -> Vec<OtherThreads> {
         })
     };
     others.iter().filter_map(other).take(MOST).collect()
-}
-
-/// The tokens of a test: of its prompt and its answer, and how many are before them.
-fn counts(
-    number: usize,
-    fields: &Map<String, Value>,
-    at: &At<'_>,
-) -> Result<[u64; 3], ImportError> {
-    let place = |field: &str| format!("row {number}, {field}");
-    let count = |field: &str, absent: Option<u64>| match fields.get(field) {
-        None => absent.ok_or_else(|| at.place(place(field), "is missing")),
-        Some(value) => {
-            value.as_u64().ok_or_else(|| at.place(place(field), "is not a whole number"))
-        }
-    };
-    // Older versions have no depth.
-    let (n_prompt, n_gen, n_depth) =
-        (count("n_prompt", None)?, count("n_gen", None)?, count("n_depth", Some(0))?);
-    if n_prompt == 0 && n_gen == 0 {
-        return Err(at.place(place("n_prompt"), "is 0, and so is n_gen: a test of nothing"));
-    }
-    Ok([n_prompt, n_gen, n_depth])
 }
 
 /// Why rows can't be the phases of one run: they must share their conditions, and be of different phases.

@@ -4,24 +4,38 @@
 use brickscope_profile::StatedRate;
 use serde_json::{Map, Value};
 
-use super::{At, BenchRow, ImportError, Rows};
+use super::rows::{Rows, counts};
+use super::{At, BenchRow, ImportError};
 
 /// Whether a line is the head of a table in Markdown.
 pub(super) fn is_markdown(line: &str) -> bool {
-    let cells = || line.trim().split('|').map(str::trim);
-    line.trim_start().starts_with('|')
-        && cells().any(|c| c == "t/s")
-        && cells().any(|c| c == "test")
+    let line = unquoted(line);
+    let has = |name: &str| line.split('|').map(without_emphasis).any(|cell| cell == name);
+    line.starts_with('|') && has("t/s") && has("test")
+}
+
+/// A line of Markdown without the marks of a quotation.
+fn unquoted(line: &str) -> &str {
+    line.trim().trim_start_matches(['>', ' '])
+}
+
+/// A cell without the marks of bold, italic and code.
+fn without_emphasis(cell: &str) -> &str {
+    cell.trim_matches(['*', '`', ' ', '\t'])
 }
 
 /// Whether a line is the head of a table of `-o csv`.
 pub(super) fn is_csv(line: &str) -> bool {
     // Most lines are no head, and splitting them takes long.
-    if !line.contains("avg_ts") {
-        return false;
-    }
-    let cells = cells_of_csv(line);
-    ["avg_ts", "n_prompt", "n_gen"].iter().all(|name| cells.iter().any(|cell| cell == name))
+    line.contains("avg_ts") && separator_of(line).is_some()
+}
+
+/// What separates the cells of a head; spreadsheets write others than a comma.
+fn separator_of(line: &str) -> Option<char> {
+    [',', ';', '\t'].into_iter().find(|&separator| {
+        let cells = cells_of_csv(line, separator);
+        ["avg_ts", "n_prompt", "n_gen"].iter().all(|name| cells.iter().any(|cell| cell == name))
+    })
 }
 
 /// The rows of tables in Markdown, of which there may be several.
@@ -30,7 +44,7 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     let mut head: Vec<String> = Vec::new();
     let mut builds = Vec::new();
     for (number, line) in (1_usize..).zip(text.lines()) {
-        let line = line.trim();
+        let line = unquoted(line);
         if is_markdown(line) {
             head = cells_of_markdown(line);
             continue;
@@ -54,8 +68,7 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
             found.cut = Some(format!("line {number}, which breaks off"));
             continue;
         }
-        let nth = found.rows.len() + 1;
-        found.rows.push(row_of_markdown(nth, &head, &cells, at)?);
+        found.add(row_of_markdown(found.next_number(), &head, &cells, at));
     }
     // It stands below the table that it is of.
     let mut from = 0;
@@ -76,7 +89,7 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
 fn cells_of_markdown(line: &str) -> Vec<String> {
     let inner = line.trim().trim_start_matches('|');
     let inner = inner.strip_suffix('|').unwrap_or(inner);
-    inner.split('|').map(|cell| cell.trim().to_owned()).collect()
+    inner.split('|').map(|cell| without_emphasis(cell).to_owned()).collect()
 }
 
 /// The names that the columns have in JSON.
@@ -112,7 +125,7 @@ fn row_of_markdown(
     let (n_prompt, n_gen, n_depth) = test.ok_or_else(|| {
         at.place(place("test"), "is not a test such as pp512, tg128 or pp512+tg128 @ d4096")
     })?;
-    let stated =
+    let (stated, is_spread_unknown) =
         stated.ok_or_else(|| at.place(place("t/s"), "is not a rate such as 118.88 ± 1.04"))?;
     Ok(BenchRow {
         number,
@@ -120,8 +133,9 @@ fn row_of_markdown(
         n_prompt,
         n_gen,
         n_depth,
-        samples_ns: Vec::new(),
         stated: Some(stated),
+        is_spread_unknown,
+        ..BenchRow::default()
     })
 }
 
@@ -130,18 +144,29 @@ fn value(cell: &str) -> Value {
     cell.parse::<u64>().map_or_else(|_| cell.into(), Value::from)
 }
 
+/// What stands between a mean and its spread: as llama-bench writes it, as programs show it that take UTF-8 for a code page
+/// of Windows or of DOS, or can't show it, and as people write it.
+const PLUS_MINUS: [&str; 6] = ["Â±", "┬▒", "±", "\u{fffd}", "+/-", "+-"];
+
 /// `118.88 ± 1.04`
-fn stated_rate(cell: &str) -> Option<StatedRate> {
-    let (mean, spread) = match cell.split_once('±') {
-        Some((mean, spread)) => (mean.trim(), Some(spread.trim())),
-        None => (cell.trim(), None),
-    };
+fn stated_rate(cell: &str) -> Option<(StatedRate, bool)> {
+    let parts = PLUS_MINUS.iter().find_map(|between| cell.split_once(*between));
+    let (mean, spread) = parts.map_or((cell, None), |(mean, spread)| (mean, Some(spread)));
+    rate(without_emphasis(mean), spread.map(without_emphasis))
+}
+
+/// A mean and its spread, and whether there is a spread that is no number: that of repetitions that took equally long may
+/// be nan. A mean that is none is no rate.
+fn rate(mean: &str, spread: Option<&str>) -> Option<(StatedRate, bool)> {
     let is_number =
         |text: &str| text.parse::<f64>().is_ok_and(|number| number >= 0.0 && number.is_finite());
-    (is_number(mean) && spread.is_none_or(is_number)).then(|| StatedRate {
+    let known = spread.filter(|spread| is_number(spread));
+    let is_spread_unknown = spread.is_some() && known.is_none();
+    let stated = || StatedRate {
         tokens_per_second: mean.to_owned(),
-        std_dev: spread.map(str::to_owned),
-    })
+        std_dev: known.map(str::to_owned),
+    };
+    is_number(mean).then(|| (stated(), is_spread_unknown))
 }
 
 /// Prompt, answer and depth of `pp512+tg128 @ d4096`. Older versions write `pp 512`.
@@ -167,21 +192,24 @@ fn tokens_of(test: &str) -> Option<(u64, u64, u64)> {
 pub(super) fn csv(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     let mut found = Rows::default();
     let mut head: Vec<String> = Vec::new();
+    let mut separator = ',';
     let last = text.lines().count();
     for (number, line) in (1_usize..).zip(text.lines()) {
-        let line = line.trim();
+        // A tab at an end is an empty cell.
+        let line = line.trim_matches(['\r', ' ', '\u{feff}']);
         if is_csv(line) {
-            head = cells_of_csv(line);
+            separator = separator_of(line).unwrap_or(separator);
+            head = cells_of_csv(line, separator);
             continue;
         }
         if line.is_empty() {
             continue;
         }
-        if head.is_empty() || !line.contains(',') {
+        if head.is_empty() || !line.contains(separator) {
             found.skip(line);
             continue;
         }
-        let cells = cells_of_csv(line);
+        let cells = cells_of_csv(line, separator);
         let is_last = number == last;
         if cells.len() != head.len() || is_last && line.matches('"').count() % 2 == 1 {
             match is_last {
@@ -190,7 +218,7 @@ pub(super) fn csv(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
             }
             continue;
         }
-        found.rows.push(row_of_cells(found.rows.len() + 1, &head, &cells, at)?);
+        found.add(row_of_cells(found.next_number(), &head, &cells, at));
     }
     found.or(None, at)
 }
@@ -204,23 +232,23 @@ fn row_of_cells(
 ) -> Result<BenchRow, ImportError> {
     let fields: Map<String, Value> =
         head.iter().zip(cells).map(|(name, cell)| (name.clone(), value(cell))).collect();
-    let [n_prompt, n_gen, n_depth] = super::counts(number, &fields, at)?;
+    let [n_prompt, n_gen, n_depth] = counts(number, &fields, at)?;
     let of = |name: &str| head.iter().zip(cells).find(|(of, _)| *of == name).map(|(_, cell)| cell);
     // A single repetition has no spread.
-    let spread = of("stddev_ts").filter(|spread| !spread.is_empty());
-    let spread = spread.map_or(String::new(), |spread| format!(" ± {spread}"));
-    let stated = stated_rate(&format!("{}{spread}", of("avg_ts").map_or("", String::as_str)));
-    let stated = stated.ok_or_else(|| {
+    let spread = of("stddev_ts").map(|spread| spread.trim()).filter(|spread| !spread.is_empty());
+    let stated = rate(of("avg_ts").map_or("", |mean| mean.trim()), spread);
+    let (stated, is_spread_unknown) = stated.ok_or_else(|| {
         at.place(format!("row {number}, avg_ts"), "is not a number of tokens per second")
     })?;
     Ok(BenchRow {
         number,
-        fields,
         n_prompt,
         n_gen,
         n_depth,
-        samples_ns: Vec::new(),
         stated: Some(stated),
+        is_spread_unknown,
+        fields,
+        ..BenchRow::default()
     })
 }
 
@@ -239,38 +267,68 @@ pub(super) fn sql(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     let last = text.lines().count();
     // The types of the columns, whose names each row has again.
     let mut is_in_head = false;
+    // The columns of a statement that goes on in the next line.
+    let mut open: Option<Vec<String>> = None;
     for (number, line) in (1_usize..).zip(text.lines()) {
         let line = line.trim();
-        if is_sql(line) {
+        if line.is_empty() {
+            continue;
+        }
+        let begun = if is_sql(line) { columns_of_sql(line) } else { None };
+        let goes_on = open.take().filter(|_| line.starts_with('('));
+        if is_sql(line) || goes_on.is_some() {
             is_in_head = false;
-            match cells_of_sql(line) {
-                Some((head, cells)) => {
-                    found.rows.push(row_of_cells(found.rows.len() + 1, &head, &cells, at)?);
+            let (head, mut values) = match (begun, goes_on) {
+                (Some(begun), _) => begun,
+                (None, Some(head)) => (head, line),
+                (None, None) => (Vec::new(), ""),
+            };
+            // There may be several rows, with commas between them.
+            loop {
+                let Some((cells, after)) = row_of_sql(values, head.len()) else {
+                    match number == last {
+                        true => found.cut = Some(format!("line {number}, which breaks off")),
+                        false => found.skip(line),
+                    }
+                    if line.ends_with(',') {
+                        open = Some(head);
+                    }
+                    break;
+                };
+                found.add(row_of_cells(found.next_number(), &head, &cells, at));
+                match after.trim_start().strip_prefix(',').map(str::trim_start) {
+                    Some("") => {
+                        open = Some(head);
+                        break;
+                    }
+                    Some(more) => values = more,
+                    None => break,
                 }
-                None if number == last => {
-                    found.cut = Some(format!("line {number}, which breaks off"));
-                }
-                None => found.skip(line),
             }
             continue;
         }
         is_in_head |= line.starts_with("CREATE TABLE");
         if is_in_head {
             is_in_head = !line.ends_with(");");
-        } else if !line.is_empty() {
+        } else {
             found.skip(line);
         }
     }
     found.or(None, at)
 }
 
-/// The columns of a row and its values; `None` if it isn't whole.
-fn cells_of_sql(line: &str) -> Option<(Vec<String>, Vec<String>)> {
+/// The columns that a statement names, and what comes behind `VALUES`.
+fn columns_of_sql(line: &str) -> Option<(Vec<String>, &str)> {
     let (head, values) = line.split_once('(')?.1.split_once(')')?;
-    let head: Vec<String> = head.split(',').map(|name| name.trim().to_owned()).collect();
-    let mut rest = values.trim_start().strip_prefix("VALUES")?.trim_start().strip_prefix('(')?;
+    let head = head.split(',').map(|name| name.trim().to_owned()).collect();
+    Some((head, values.trim_start().strip_prefix("VALUES")?))
+}
+
+/// The values of a row of so many columns, and what comes behind it; `None` if it isn't whole.
+fn row_of_sql(values: &str, columns: usize) -> Option<(Vec<String>, &str)> {
+    let mut rest = values.trim_start().strip_prefix('(')?;
     let mut cells = Vec::new();
-    loop {
+    let end = loop {
         rest = rest.trim_start();
         let (cell, after) = match rest.strip_prefix('\'') {
             Some(quoted) => text_of_sql(quoted)?,
@@ -284,11 +342,10 @@ fn cells_of_sql(line: &str) -> Option<(Vec<String>, Vec<String>)> {
         let after = after.trim_start();
         match after.strip_prefix(',') {
             Some(more) => rest = more,
-            None if after.starts_with(')') => break,
-            None => return None,
+            None => break after.strip_prefix(')')?,
         }
-    }
-    (cells.len() == head.len()).then_some((head, cells))
+    };
+    (cells.len() == columns).then_some((cells, end))
 }
 
 /// A text behind its opening quote, and what comes behind the closing one. llama-bench doesn't double the quotes in its
@@ -307,8 +364,8 @@ fn text_of_sql(quoted: &str) -> Option<(String, &str)> {
     }
 }
 
-/// The cells of a line; in quotes, a comma is text and a doubled quote a quote.
-fn cells_of_csv(line: &str) -> Vec<String> {
+/// The cells of a line; in quotes, what separates them is text and a doubled quote a quote.
+fn cells_of_csv(line: &str, separator: char) -> Vec<String> {
     let mut cells = vec![String::new()];
     let mut is_quoted = false;
     let mut chars = line.chars().peekable();
@@ -320,7 +377,7 @@ fn cells_of_csv(line: &str) -> Vec<String> {
                 chars.next();
             }
             '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => cells.push(String::new()),
+            c if c == separator && !is_quoted => cells.push(String::new()),
             c => cell.push(c),
         }
     }
@@ -349,8 +406,10 @@ mod tests {
 
     #[test]
     fn cells_may_have_commas_and_quotes() {
-        assert_eq!(cells_of_csv("\"a,b\",\"c\"\"d\",,1"), ["a,b", "c\"d", "", "1"]);
+        assert_eq!(cells_of_csv("\"a,b\",\"c\"\"d\",,1", ','), ["a,b", "c\"d", "", "1"]);
+        assert_eq!(cells_of_csv("\"a;b\";c,d;", ';'), ["a;b", "c,d", ""]);
         assert_eq!(cells_of_markdown("| a | | b |"), ["a", "", "b"]);
+        assert_eq!(cells_of_markdown("| **a** | `b` |"), ["a", "b"]);
     }
 
     #[test]
@@ -358,7 +417,8 @@ mod tests {
         let cells = |values: &str| {
             let names = ["a"; 3].join(", ");
             let line = format!("INSERT INTO llama_bench ({names}) VALUES ({values});");
-            cells_of_sql(&line).map(|(_, cells)| cells)
+            let (head, values) = columns_of_sql(&line)?;
+            row_of_sql(values, head.len()).map(|(cells, _)| cells)
         };
         for (values, expected) in [
             ("'x', '', NULL", ["x", "", ""]),
@@ -379,6 +439,8 @@ mod tests {
     fn a_head_has_all_three_names_and_quotes_are_none() {
         assert!(is_csv("\"build_commit\",\"n_prompt\",\"n_gen\",\"avg_ts\""));
         assert!(is_csv("n_prompt,n_gen,avg_ts"));
+        assert!(is_csv("n_prompt;n_gen;avg_ts") && is_csv("n_prompt\tn_gen\tavg_ts"));
+        assert!(!is_csv("n_prompt;n_gen,avg_ts"));
         for line in ["n_prompt,n_gen,avg_ts_of", "main;avg_ts 5", "n_prompt,n_gen", ""] {
             assert!(!is_csv(line), "{line}");
         }
@@ -386,12 +448,33 @@ mod tests {
 
     #[test]
     fn a_rate_keeps_its_digits() {
-        let rate = stated_rate("118.80 ± 1.00").expect("a rate");
+        let (rate, is_unknown) = stated_rate("118.80 ± 1.00").expect("a rate");
         assert_eq!((&*rate.tokens_per_second, rate.std_dev.as_deref()), ("118.80", Some("1.00")));
-        assert_eq!(stated_rate("12").expect("a rate").std_dev, None);
-        assert_eq!(
-            (stated_rate("x ± 1"), stated_rate("1 ± "), stated_rate("nan")),
-            (None, None, None)
-        );
+        assert!(!is_unknown);
+        let (rate, is_unknown) = stated_rate("12").expect("a rate");
+        assert_eq!((rate.std_dev, is_unknown), (None, false));
+        for none in ["x ± 1", "nan", "inf ± nan", "-1 ± 1", ""] {
+            assert_eq!(stated_rate(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_spread_that_is_no_number_is_unknown() {
+        for spread in ["nan", "-nan", "NaN", "inf", "-1.00", ""] {
+            let (rate, is_unknown) = stated_rate(&format!("118.88 ± {spread}")).expect("a rate");
+            assert_eq!(&*rate.tokens_per_second, "118.88", "{spread}");
+            assert_eq!((rate.std_dev, is_unknown), (None, true), "{spread}");
+        }
+    }
+
+    #[test]
+    fn the_sign_between_mean_and_spread_may_be_spoilt() {
+        for between in PLUS_MINUS {
+            let (rate, _) = stated_rate(&format!("118.88 {between} 1.04")).expect("a rate");
+            let read = (&*rate.tokens_per_second, rate.std_dev.as_deref());
+            assert_eq!(read, ("118.88", Some("1.04")), "{between}");
+        }
+        let (rate, _) = stated_rate("**118.88** ± `1.04`").expect("a rate");
+        assert_eq!((&*rate.tokens_per_second, rate.std_dev.as_deref()), ("118.88", Some("1.04")));
     }
 }
