@@ -162,10 +162,8 @@ fn rate(mean: &str, spread: Option<&str>) -> Option<(StatedRate, bool)> {
         |text: &str| text.parse::<f64>().is_ok_and(|number| number >= 0.0 && number.is_finite());
     let known = spread.filter(|spread| is_number(spread));
     let is_spread_unknown = spread.is_some() && known.is_none();
-    let stated = || StatedRate {
-        tokens_per_second: mean.to_owned(),
-        std_dev: known.map(str::to_owned),
-    };
+    let stated =
+        || StatedRate { tokens_per_second: mean.to_owned(), std_dev: known.map(str::to_owned) };
     is_number(mean).then(|| (stated(), is_spread_unknown))
 }
 
