@@ -51,6 +51,7 @@ mod no_passes;
 mod passes;
 pub mod path;
 pub mod place;
+mod ran;
 pub mod rate;
 pub mod requests;
 pub mod roofline;

@@ -11,7 +11,9 @@ use crate::no_passes;
 use crate::passes::Whole;
 use crate::ranks;
 use crate::rate::{self, ByDevice, Rate};
-use crate::view::device::{main_phase, on_device, passes, reached, top_brick, which};
+use crate::view::device::{
+    OF_UNKNOWN_PART, main_phase, on_device, passes, reached, top_brick, which,
+};
 use crate::words::time;
 
 /// A wait of less than this part of a pass isn't worth a word.
@@ -41,17 +43,20 @@ pub(super) fn headline(profile: &Profile, has_room: bool) -> String {
     let mut shown = devices.iter().filter(|_| has_room || by.is_none());
     let top = shown.find_map(|&index| {
         let device = profile.devices.get(index)?;
-        Some((index, top_brick(device, phase)?, Whole::of(device, phase)?))
+        Some((index, top_brick(profile, device, phase)?, Whole::of(device, phase)?))
     });
-    if let Some((index, (brick, ns, _), whole)) = top {
+    if let Some((index, top, whole)) = top {
         let on = if devices.len() > 1 {
             format!(" on {}", which(profile, index))
         } else {
             String::new()
         };
         let of = if whole.is_busy_time() { "its busy time" } else { "the span" };
-        let part = percent(ns as f64, whole.ns() as f64);
-        parts.push(format!("{} takes the most time{on}, {part} of {of}", brief(brick)));
+        let part = match top.ran_ns {
+            Some(ns) => format!("{} of {of}", percent(ns as f64, whole.ns() as f64)),
+            None => OF_UNKNOWN_PART.to_owned(),
+        };
+        parts.push(format!("{} takes the most time{on}, {part}", brief(top.brick)));
     }
     parts.join("; ") + "."
 }

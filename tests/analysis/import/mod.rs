@@ -5,6 +5,7 @@ mod attention;
 mod capture;
 mod databases;
 mod device_graph;
+mod device_times;
 mod devices;
 mod experts;
 mod file;
