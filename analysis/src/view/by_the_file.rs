@@ -87,9 +87,12 @@ fn rate_of(profile: &Profile, phase: Phase, basis: Basis) -> String {
             let around = on_device(profile, index, phase).and_then(|of| of.around);
             around.is_some_and(|around| around.after_ns > 0)
         };
-        let why = match (0..profile.devices.len()).any(only_launches) {
-            true => "the host's passes end before their kernels do",
-            false => "no tokens were reported",
+        let why = if has_tokens_of_no_clock(profile, phase) {
+            "the clocks of host and device don't fit"
+        } else if (0..profile.devices.len()).any(only_launches) {
+            "the host's passes end before their kernels do"
+        } else {
+            "no tokens were reported"
         };
         return format!("{name}: no rate, since {why}");
     };
@@ -103,6 +106,14 @@ fn rate_of(profile: &Profile, phase: Phase, basis: Basis) -> String {
         }
     };
     format!("{name}: {:.1} tokens/s by {by}", rate.tokens_per_second)
+}
+
+/// Whether tokens of passes are known, and not in which of the host's times they were computed.
+fn has_tokens_of_no_clock(profile: &Profile, phase: Phase) -> bool {
+    profile.devices.iter().filter(|device| device.clock_misfits().any()).any(|device| {
+        let passes = device.streams.iter().flat_map(|stream| &stream.passes);
+        passes.filter(|pass| pass.phase == phase).any(|pass| pass.tokens > 0)
+    })
 }
 
 /// How busy a device was by a file's times.

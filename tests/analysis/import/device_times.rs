@@ -2,6 +2,7 @@
 //! kernels that aren't there.
 
 use brickscope::{Phase, Profile};
+use brickscope_analysis::findings::Findings;
 use brickscope_analysis::{explain, view};
 use brickscope_formats::import::Format;
 use serde_json::{Value, json};
@@ -87,13 +88,69 @@ fn layers_and_bricks_together_are_no_more_than_all_of_the_time() {
         for stream in [7, 20] {
             let at = 380 + 5 * n;
             let name = format!("own_{n}");
-            events.extend(launched(&name, stream, 100 + 10 * n + i64::from(stream == 7), [at, 2]));
+            events.extend(launched(&name, stream, 100 + 20 * n + if stream == 7 { 10 } else { 0 }, [at, 2]));
         }
     }
     let profile = profile_of(&events);
     let screen = screen(&profile);
-    // 320 of 347 µs, and 8 µs of the others.
+    // 320 of 347 µs, and 2 µs of each other one.
     assert!(screen.contains("1 by ranges, 92.2 %"), "{screen}");
     assert!(screen.contains("MatMul 92.2 %"), "{screen}");
-    assert!(screen.contains("4 more, 2.3 % together"), "{screen}");
+    assert!(screen.contains("2 more, 1.2 % together"), "{screen}");
+}
+
+/// Five kernels of 60 µs, each launched 15 µs before it begins, on a device whose clock is `ahead` µs behind the host's.
+fn by_a_clock(ahead: i64) -> Profile {
+    let mut events = vec![step(1000)];
+    for n in 0..5 {
+        let at = 10 + 100 * n;
+        events.extend(launched("gemm", 7, at, [at + 15 - ahead, 60]));
+    }
+    profile_of(&events)
+}
+
+fn doubts(profile: &Profile) -> &[String] {
+    profile.imported.as_ref().map_or(&[], |imported| &imported.doubts)
+}
+
+#[test]
+fn clocks_that_do_not_fit_are_doubted_and_not_compared() {
+    let right = by_a_clock(0);
+    assert!(doubts(&right).is_empty(), "{:?}", doubts(&right));
+    assert!(screen(&right).contains("the host's pass goes on for 515 µs"), "{}", screen(&right));
+    assert!(Findings::of(&right).found.iter().any(|finding| finding.rule == "launch-bound"));
+    // By some microseconds clocks differ that are aligned.
+    assert!(doubts(&by_a_clock(24)).is_empty());
+    let (early, hours) = (by_a_clock(2_000), by_a_clock(-8_000_000_000));
+    for (profile, when) in [(&early, "before"), (&hours, "more than an hour after")] {
+        let said = format!("5 of 5 kernels and copies begin {when} their launch: the clocks");
+        assert!(doubts(profile).iter().any(|doubt| doubt.starts_with(&said)), "{said}");
+        let screen = screen(profile);
+        assert!(screen.contains("5 of 5 kernels and copies begin"), "{screen}");
+        // What the device's own clock tells is kept.
+        assert!(screen.contains("is busy 300 µs of 460 µs from its first kernel"), "{screen}");
+        let report = view::report(profile);
+        for compared in ["host's launches", "goes on for", "with work launched"] {
+            assert!(!screen.contains(compared) && !report.contains(compared), "{compared}: {screen}");
+        }
+        let findings = Findings::of(profile);
+        let rules = ["launch-bound", "graphs-off", "waits-with-work-launched"];
+        assert!(findings.found.iter().all(|finding| !rules.contains(&finding.rule)));
+        let why = "the clocks of host and device don't fit";
+        assert!(findings.unknown.iter().any(|unknown| unknown.why.contains(why)));
+    }
+}
+
+#[test]
+fn one_kernel_at_an_absurd_time_is_doubted() {
+    for at in [-1_000_000 + 1, -1_000_005, 1_000_000_000_000] {
+        let mut events = vec![step(1000)];
+        events.extend(launched("gemm", 7, 10, [50, 300]));
+        events.extend(launched("gemm", 7, 20, [at, 20]));
+        let profile = profile_of(&events);
+        let said = "1 of 2 kernels and copies begin";
+        let is_said = doubts(&profile).iter().any(|doubt| doubt.starts_with(said));
+        assert!(is_said, "{at}: {:?}", doubts(&profile));
+        assert!(!screen(&profile).contains("host's launches"), "{at}: {}", screen(&profile));
+    }
 }
