@@ -88,7 +88,8 @@ fn layers_and_bricks_together_are_no_more_than_all_of_the_time() {
         for stream in [7, 20] {
             let at = 380 + 5 * n;
             let name = format!("own_{n}");
-            events.extend(launched(&name, stream, 100 + 20 * n + if stream == 7 { 10 } else { 0 }, [at, 2]));
+            let call = 100 + 20 * n + if stream == 7 { 10 } else { 0 };
+            events.extend(launched(&name, stream, call, [at, 2]));
         }
     }
     let profile = profile_of(&events);
@@ -131,7 +132,8 @@ fn clocks_that_do_not_fit_are_doubted_and_not_compared() {
         assert!(screen.contains("is busy 300 µs of 460 µs from its first kernel"), "{screen}");
         let report = view::report(profile);
         for compared in ["host's launches", "goes on for", "with work launched"] {
-            assert!(!screen.contains(compared) && !report.contains(compared), "{compared}: {screen}");
+            let is_said = screen.contains(compared) || report.contains(compared);
+            assert!(!is_said, "{compared}: {screen}");
         }
         let findings = Findings::of(profile);
         let rules = ["launch-bound", "graphs-off", "waits-with-work-launched"];
@@ -153,4 +155,49 @@ fn one_kernel_at_an_absurd_time_is_doubted() {
         assert!(is_said, "{at}: {:?}", doubts(&profile));
         assert!(!screen(&profile).contains("host's launches"), "{at}: {}", screen(&profile));
     }
+}
+
+/// The doubts about kernels of these names, begins and durations on one stream, launched one by one or as a graph.
+fn doubts_of(kernels: &[(&str, [i64; 2])], is_graph: bool) -> Vec<String> {
+    let mut events = vec![step(1000), call("cudaGraphLaunch", 1, 1)];
+    for ((nth, correlation), &(name, at)) in (0_i64..).zip(100_u64..).zip(kernels) {
+        let correlation = if is_graph { 1 } else { correlation };
+        if !is_graph {
+            events.push(call("cudaLaunchKernel", 10 * nth + 10, correlation));
+        }
+        events.push(kernel(name, 7, at, correlation));
+    }
+    if !is_graph {
+        events.push(kernel("gemm", 7, [900, 10], 1));
+    }
+    doubts(&profile_of(&events)).to_vec()
+}
+
+#[test]
+fn a_duration_that_overflowed_is_doubted_where_no_next_kernel_shows_it() {
+    let many = |third: i64, name| {
+        let at = |n: i64| [100 + 100 * n, if n == 2 { third } else { 90 }];
+        doubts_of(&[0, 1, 2, 3, 4, 5].map(|n| (if n == 2 { name } else { "gemm" }, at(n))), true)
+    };
+    let said = "1 of 6 kernels and copies lasts far longer than any kernel like them can";
+    // Over the next three kernels of its graph.
+    for third in [30_000, 1_600_000] {
+        let doubts = many(third, "gemm");
+        assert!(doubts.iter().any(|doubt| doubt.starts_with(said)), "{third}: {doubts:?}");
+    }
+    // Branches of a graph run at once.
+    assert!(many(390, "gemm").is_empty());
+    // What waits for other ranks, or copies, may take long.
+    assert!(many(1_600_000, "ncclDevKernel_AllReduce_Sum_bf16").is_empty());
+    assert!(many(1_600_000, "Memcpy HtoD (Pageable -> Device)").is_empty());
+    // The last one.
+    for last in [1_600_000, 18_000_000_000_000] {
+        let kernels = [("gemm", [100, 90]), ("gemm", [200, 90]), ("gemm", [1000, last])];
+        let doubts = doubts_of(&kernels, false);
+        let said = "1 of 4 kernels and copies lasts far longer";
+        assert!(doubts.iter().any(|doubt| doubt.starts_with(said)), "{last}: {doubts:?}");
+    }
+    // Where it has no like, nothing of a kernel can be said but that nobody records one for an hour.
+    assert!(doubts_of(&[("own", [1000, 5_000_000])], false).is_empty());
+    assert!(!doubts_of(&[("own", [1000, 5_000_000_000])], false).is_empty());
 }

@@ -10,6 +10,7 @@ use brickscope_profile::{
 
 use super::attention::Why;
 use super::collective::{self, Placed as PlacedCollective};
+use super::endless;
 use super::experts::Experts;
 use super::host::{self, Host, launch_of, phase_of};
 use super::inside::Inside;
@@ -50,6 +51,8 @@ pub(super) struct Counts {
     pub(super) missing: u64,
     /// Those that begin before the one before them in their stream has ended, as no device does it.
     pub(super) overrun: u64,
+    /// Those that last longer than kernels do.
+    pub(super) endless: u64,
     /// Kernels in which devices exchange data.
     pub(super) collectives: Vec<PlacedCollective>,
     /// The numbers that the file has for the devices, in their order in the profile.
@@ -235,6 +238,7 @@ pub(super) fn profiles(
             devices.entry(device).or_default().push(row.stream(name));
         }
     }
+    counts.endless = endless::count(trace, timed, host, names.table);
     profile.experts = experts.layers();
     counts.of_ns = unruled.of_ns;
     if let Some(imported) = &mut profile.imported {

@@ -10,7 +10,7 @@
 //! `shapes.rs` tells the work of products, `attention.rs` and `attention_args.rs` that of attention, `work.rs` which kernels
 //! do it. What is inside of graphs, `layers.rs` finds out: by a trace of their capture (`recorded.rs`, `counted.rs`,
 //! `capture.rs`), by `annotations.rs`, or by the order of the kernels, where `missing.rs` sees that some aren't there
-//! (`order.rs`, `sequence/`).
+//! (`order.rs`, `sequence/`). `endless.rs` counts kernels whose durations can't be right.
 
 mod annotations;
 mod attention;
@@ -19,6 +19,7 @@ mod capture;
 mod collective;
 mod counted;
 mod device;
+mod endless;
 mod experts;
 mod host;
 mod inside;
@@ -383,6 +384,13 @@ pub(super) fn profile(
             "{} of {} kernels and copies begin before the one before them in their stream has ended, outside of graphs: \
              some times can't be right",
             device.overrun, device.work
+        ));
+    }
+    if device.endless > 0 {
+        let last = if device.endless == 1 { "lasts" } else { "last" };
+        doubts.push(format!(
+            "{} of {} kernels and copies {last} far longer than any kernel like them can: some times can't be right",
+            device.endless, device.work
         ));
     }
     doubts.extend(unfitting_clocks(misfits));
