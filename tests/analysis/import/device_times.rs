@@ -179,7 +179,7 @@ fn a_duration_that_overflowed_is_doubted_where_no_next_kernel_shows_it() {
         let at = |n: i64| [100 + 100 * n, if n == 2 { third } else { 90 }];
         doubts_of(&[0, 1, 2, 3, 4, 5].map(|n| (if n == 2 { name } else { "gemm" }, at(n))), true)
     };
-    let said = "1 of 6 kernels and copies lasts far longer than any kernel like them can";
+    let said = "1 of 6 kernels and copies lasts far longer than such kernels can";
     // Over the next three kernels of its graph.
     for third in [30_000, 1_600_000] {
         let doubts = many(third, "gemm");
@@ -200,4 +200,51 @@ fn a_duration_that_overflowed_is_doubted_where_no_next_kernel_shows_it() {
     // Where it has no like, nothing of a kernel can be said but that nobody records one for an hour.
     assert!(doubts_of(&[("own", [1000, 5_000_000])], false).is_empty());
     assert!(!doubts_of(&[("own", [1000, 5_000_000_000])], false).is_empty());
+}
+
+/// The doubts about ten calls of this name, each 10 µs after the other, of which only these have a kernel.
+fn doubts_of_calls(name: &str, kept: &[u64]) -> Vec<String> {
+    let mut events = vec![step(1000)];
+    for (at, correlation) in (0_i64..10).zip(1_u64..) {
+        events.push(call(name, 10 + 50 * at, correlation));
+        if kept.contains(&correlation) {
+            events.push(kernel("gemm", 7, [30 + 50 * at, 10], correlation));
+        }
+    }
+    doubts(&profile_of(&events)).to_vec()
+}
+
+#[test]
+fn launches_of_which_nothing_is_there_are_doubted_however_they_launch() {
+    for name in [
+        "cudaLaunchKernel",
+        "cuLaunchKernelEx",
+        "cudaLaunchCooperativeKernel",
+        "hipExtModuleLaunchKernel",
+        "hipLaunchCooperativeKernel",
+        "cudaGraphLaunch",
+        "hipGraphLaunch",
+    ] {
+        let all: Vec<u64> = (1..=10).collect();
+        assert_eq!(doubts_of_calls(name, &all), Vec::<String>::new(), "{name}");
+        for (kept, missing) in [(&all[4..], "4 of 10"), (&[][..], "10 of 10")] {
+            let said = format!(
+                "{missing} launches have no kernel in the file: the device did more than it says"
+            );
+            assert_eq!(doubts_of_calls(name, kept), [said], "{name}");
+        }
+    }
+    // These launch nothing on a device.
+    for name in ["cudaLaunchHostFunc", "cudaGraphInstantiate", "cudaMemcpyAsync"] {
+        assert!(doubts_of_calls(name, &[1]).is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn a_kernel_with_the_number_of_its_operation_alone_is_the_one_that_was_launched() {
+    let mut kernel = kernel("volta_sgemm_64x64_nt", 7, [50, 100], 0);
+    kernel["args"] = json!({"device": 0, "stream": 7, "External id": 5});
+    let operation = event("cpu_op", "aten::mm", [5, 20], json!({"External id": 5}));
+    let profile = profile_of(&[step(1000), operation, call("cudaLaunchKernel", 10, 1), kernel]);
+    assert!(doubts(&profile).is_empty(), "{:?}", doubts(&profile));
 }

@@ -389,7 +389,7 @@ pub(super) fn profile(
     if device.endless > 0 {
         let last = if device.endless == 1 { "lasts" } else { "last" };
         doubts.push(format!(
-            "{} of {} kernels and copies {last} far longer than any kernel like them can: some times can't be right",
+            "{} of {} kernels and copies {last} far longer than such kernels can: some times can't be right",
             device.endless, device.work
         ));
     }
