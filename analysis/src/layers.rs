@@ -158,7 +158,7 @@ impl DeviceLayers {
             (of.ns, of.spans) = (of.ns.saturating_add(sum.ns), of.spans + sum.spans);
         }
         // Each in layers, or outside.
-        let ran = ran::by(profile, device, phase, |span, name| (span.layer.is_some(), name));
+        let ran = ran::by(profile, device, phase, |span, _| (span.layer.is_some(), span.name));
         let in_layers = ran.iter().filter(|&(&(is_in_layer, _), _)| is_in_layer);
         let known = imported.graph_layers.as_ref().filter(|of| of.kernels > 0);
         let layers: BTreeSet<u16> = rows.keys().map(|&(_, layer)| layer).collect();
@@ -173,9 +173,9 @@ impl DeviceLayers {
             in_layers_ran_ns: Ran::any_of(in_layers.map(|(_, ran)| ran)).ns(),
             of_ns: whole.ns(),
             is_of_busy_time: whole.is_busy_time(),
-            bricks: named(profile, &all, &rows, |name| ran.get(&(true, name))?.ns()),
+            bricks: named(profile, &all, &rows, |name| ran.get(&(true, Some(name)))?.ns()),
             outside: named(profile, &outside, &BTreeMap::new(), |name| {
-                ran.get(&(false, name))?.ns()
+                ran.get(&(false, Some(name)))?.ns()
             }),
             kinds: kinds(profile, &rows),
             slow: slow(profile, &rows),
@@ -228,14 +228,14 @@ fn named(
     profile: &Profile,
     bricks: &Bricks,
     rows: &BTreeMap<(u32, u16), Bricks>,
-    ran_ns: impl Fn(&str) -> Option<u64>,
+    ran_ns: impl Fn(NameIdx) -> Option<u64>,
 ) -> Vec<BrickOfLayers> {
     let mut all: Vec<BrickOfLayers> = bricks
         .iter()
         .map(|(&name, sum)| BrickOfLayers {
             brick: name_of(profile, name).to_owned(),
             ns: sum.ns,
-            ran_ns: ran_ns(name_of(profile, name)),
+            ran_ns: ran_ns(name),
             spans: sum.spans,
             times_a_layer: times_a_layer(rows, name),
         })

@@ -47,7 +47,7 @@ pub(super) fn count(trace: &Trace, timed: &[Timed], host: &Host, table: &Table) 
             continue;
         }
         let median = medians.get(&event.name).map(|&median| median.max(1));
-        let is_times = |times| median.is_some_and(|median| ns / median >= times);
+        let is_times = |times: u64| median.is_some_and(|median| ns / median >= times);
         let is_endless = ns >= ENDLESS_NS
             || ns >= LONG_NS && is_times(MANY_TIMES)
             || in_graph && lasts_over_next && is_times(TIMES_IN_A_GRAPH);
