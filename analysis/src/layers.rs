@@ -7,6 +7,7 @@ use brickscope_profile::{BrickCategory, GraphLayersBy, Phase, Profile};
 use serde::Serialize;
 
 use crate::passes::Whole;
+use crate::ran::{self, Ran};
 use crate::ranks::is_together;
 
 /// The layers of a phase's passes on a device. All times are sums of what kernels took.
@@ -25,6 +26,9 @@ pub struct DeviceLayers {
     pub passes: usize,
     /// What kernels of layers took.
     pub in_layers_ns: u64,
+    /// How long at least one of them ran: what ran on several streams at once counts once. `None` if that isn't known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_layers_ran_ns: Option<u64>,
     /// What shares of it are of: see `is_of_busy_time`.
     pub of_ns: u64,
     /// Whether that is the time in which the device was busy: it did nothing for more than half of the time from its first
@@ -50,6 +54,9 @@ pub struct BrickOfLayers {
     pub brick: String,
     /// What it took in all passes.
     pub ns: u64,
+    /// How long it ran on at least one stream. `None` if that isn't known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ran_ns: Option<u64>,
     /// How often it ran.
     pub spans: u64,
     /// How often it ran in each layer of each pass, if that is the same in all of them.
@@ -150,6 +157,9 @@ impl DeviceLayers {
             let of = all.entry(name).or_default();
             (of.ns, of.spans) = (of.ns.saturating_add(sum.ns), of.spans + sum.spans);
         }
+        // Each in layers, or outside.
+        let ran = ran::by(profile, device, phase, |span, _| (span.layer.is_some(), span.name));
+        let in_layers = ran.iter().filter(|&(&(is_in_layer, _), _)| is_in_layer);
         let known = imported.graph_layers.as_ref().filter(|of| of.kernels > 0);
         let layers: BTreeSet<u16> = rows.keys().map(|&(_, layer)| layer).collect();
         let of_passes: BTreeSet<u32> = rows.keys().map(|&(pass, _)| pass).collect();
@@ -160,10 +170,13 @@ impl DeviceLayers {
             layers: layers.len(),
             passes: of_passes.len(),
             in_layers_ns: all.values().fold(0, |sum, of| u64::saturating_add(sum, of.ns)),
+            in_layers_ran_ns: Ran::any_of(in_layers.map(|(_, ran)| ran)).ns(),
             of_ns: whole.ns(),
             is_of_busy_time: whole.is_busy_time(),
-            bricks: named(profile, &all, &rows),
-            outside: named(profile, &outside, &BTreeMap::new()),
+            bricks: named(profile, &all, &rows, |name| ran.get(&(true, Some(name)))?.ns()),
+            outside: named(profile, &outside, &BTreeMap::new(), |name| {
+                ran.get(&(false, Some(name)))?.ns()
+            }),
             kinds: kinds(profile, &rows),
             slow: slow(profile, &rows),
             layers_of_passes: rows.len(),
@@ -215,12 +228,14 @@ fn named(
     profile: &Profile,
     bricks: &Bricks,
     rows: &BTreeMap<(u32, u16), Bricks>,
+    ran_ns: impl Fn(NameIdx) -> Option<u64>,
 ) -> Vec<BrickOfLayers> {
     let mut all: Vec<BrickOfLayers> = bricks
         .iter()
         .map(|(&name, sum)| BrickOfLayers {
             brick: name_of(profile, name).to_owned(),
             ns: sum.ns,
+            ran_ns: ran_ns(name),
             spans: sum.spans,
             times_a_layer: times_a_layer(rows, name),
         })

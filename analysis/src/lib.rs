@@ -29,6 +29,7 @@
 //! | `backends.rs` | backends side by side |
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`), of a device (`device.rs`); the difference of two (`diff.rs`); `flamegraph.json` (`summary.rs`, `shares.rs`, `insights.rs`) |
 //! | `passes.rs` | whose the passes of a profile are, which have bricks, who disturbed them |
+//! | `ran.rs` | how long bricks ran on a device of several streams, each time once |
 //! | `no_passes.rs` | files in which no event is a pass: which may be some, or how to record any |
 //! | `path.rs` | whether a pass on a device has a critical path |
 //! | `place.rs` | where a run ran, if nobody says what to show: the host, or a device |
@@ -51,6 +52,7 @@ mod no_passes;
 mod passes;
 pub mod path;
 pub mod place;
+mod ran;
 pub mod rate;
 pub mod requests;
 pub mod roofline;

@@ -91,8 +91,8 @@ pub use crate::brick::{BrickCategory, BrickId, Data, Phase, Source, Work};
 pub use crate::checksum::{DivergenceInfo, KernelChecksum, fnv1a_f32_checksum};
 pub use crate::clock::{Anchor, ClockInfo};
 pub use crate::device::{
-    Alignment, Bracket, Busy, DeviceProfile, DeviceStream, Drift, Grain, GrainChoice, GrainTotal,
-    Launch, LaunchKind, LayerTotal, Serialised, StampCost, SyncMode, Ticks,
+    Alignment, Bracket, Busy, ClockMisfits, DeviceProfile, DeviceStream, Drift, Grain, GrainChoice,
+    GrainTotal, Launch, LaunchKind, LayerTotal, Serialised, StampCost, SyncMode, Ticks,
 };
 pub use crate::digest::{Broken, Digest, DigestFault, KernelDigest, Measure, Tolerance, Verdict};
 pub use crate::dropped::Dropped;

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{Group, Page, Section, of_requests};
 use crate::findings::{Finding, Findings, Unknown};
 use crate::passes::all_streams;
+use crate::ran;
 use crate::rate::{self, ByDevice, Rate, imported_tests};
 use crate::roofline::{Reach, Roofline, RooflineBrick};
 use crate::typical::{self, Basis, Typical};
@@ -46,8 +47,11 @@ pub struct BrickInRun {
     pub spans: u64,
     /// What it takes in a pass, without bricks inside of it, in nanoseconds.
     pub pass_ns: f64,
-    /// That, as a part of the pass: 0 to 1.
+    /// The part of the pass in which it ran, on several streams of a device at once counted once: 0 to 1.
     pub share: f64,
+    /// Whether it ran on several streams at once, so that what it takes is no part of the pass.
+    #[serde(skip)]
+    is_at_once: bool,
     /// Its stated FLOPs in a pass; `None` if none were stated.
     pub flops: Option<f64>,
     /// Its stated bytes in a pass; `None` if none were stated.
@@ -123,8 +127,13 @@ fn on_all_streams(whole: &Profile, phase: Phase, name: &str) -> Option<BrickInRu
         of.total_flops = of.total_flops.saturating_add(more.total_flops);
         of.total_bytes = of.total_bytes.saturating_add(more.total_bytes);
     }
+    // Time on several streams at once counts once.
+    let ran_ns = ran::by(whole, device, phase, |_, name| name).remove(name)?.ns()?;
     // No roof, since streams share the device's memory.
-    Some(BrickInRun::of(phase, busy.passes, busy.span_ns, &sum, None, Vec::new()))
+    let brick = BrickInRun::of(phase, busy.passes, busy.span_ns, &sum, None, Vec::new());
+    let is_at_once = ran_ns < sum.stats.exclusive_ns;
+    let share = ran_ns as f64 / busy.span_ns.max(1) as f64;
+    Some(BrickInRun { share, is_at_once, ..brick })
 }
 
 /// What a run says of a brick, which may be one of the engine's own. Without figures if the run has no such brick.
@@ -228,6 +237,7 @@ impl BrickInRun {
             spans: stats.count,
             pass_ns: a_pass(stats.exclusive_ns),
             share: stats.exclusive_ns as f64 / wall_ns.max(1) as f64,
+            is_at_once: false,
             flops: stated(stats.total_flops),
             bytes: stated(stats.total_bytes),
             roof,
@@ -247,10 +257,11 @@ impl BrickInRun {
             Source::HostOrder => "; by host order: when it was issued",
             Source::Host | Source::Device => "",
         };
+        let at_once = if self.is_at_once { " on streams that overlap" } else { "" };
         sections.push(Section::new(
             phase,
             format!(
-                "{} a pass{spans}, {} of it; of {}{source}",
+                "{} a pass{spans}{at_once}, {} of it; of {}{source}",
                 time(self.pass_ns),
                 fraction(self.share),
                 passes(self.passes)

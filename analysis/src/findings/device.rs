@@ -18,6 +18,8 @@ pub(crate) struct OnDevice<'p> {
     pub(super) device: &'p DeviceProfile,
     pub(super) phase: Phase,
     pub(crate) busy: Busy,
+    /// Whether its times can be compared with the host's. Else nothing is known of what it waited for.
+    pub(super) has_fitting_clock: bool,
     /// Where a file ties what ran to the host's passes: how they lie to each other.
     pub(crate) around: Option<Around>,
     /// Time in which nothing ran and the host had not launched what came next.
@@ -197,6 +199,7 @@ pub(crate) fn on_device<'p>(
         device,
         phase,
         busy,
+        has_fitting_clock: profile.imported.is_none() || !device.clock_misfits().any(),
         around: None,
         late_ns: 0,
         queued_ns: 0,
@@ -219,7 +222,8 @@ pub(crate) fn on_device<'p>(
             let Some(pass) = span.pass.and_then(|serial| pieces.get_mut(&serial)) else { continue };
             if let Some(launch) = stream.launch_of(row) {
                 of.launches[launch.kind as usize] += 1;
-                let is_dry = (0..=RIGHT_AFTER_NS).contains(&launch.delay_ns(span));
+                let is_dry =
+                    of.has_fitting_clock && (0..=RIGHT_AFTER_NS).contains(&launch.delay_ns(span));
                 of.dry += u64::from(launch.kind == LaunchKind::Issued && is_dry);
             }
             // As `DeviceProfile::busy` counts.
@@ -227,6 +231,7 @@ pub(crate) fn on_device<'p>(
                 continue;
             }
             let launch = stream.launch_of(row).or_else(|| inside.launches.get(&row)).copied();
+            let launch = launch.filter(|_| of.has_fitting_clock);
             pass.push(Piece {
                 start: span.start_ns,
                 end: span.start_ns.saturating_add(span.duration_ns),
@@ -243,7 +248,7 @@ pub(crate) fn on_device<'p>(
         gaps(pieces, error, &mut of);
         copies(pieces, &mut of);
     }
-    if profile.imported.is_some() && is_of_host {
+    if profile.imported.is_some() && is_of_host && of.has_fitting_clock {
         of.around = around(profile, device, &pieces);
     }
     Ok(of)

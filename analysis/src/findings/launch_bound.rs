@@ -51,14 +51,26 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             findings.unknown(
                 "launch-bound",
                 format!(
-                    "whether {} waits for launches in {} is not known: when the host launched what comes after {} of gaps a \
-                     pass was not recorded",
+                    "whether {} waits for launches in {} is not known: {}",
                     of.name(facts.profile),
                     of.phase,
-                    time(of.a_pass(of.unknown_ns))
+                    why_unknown(of)
                 ),
             );
         }
+    }
+}
+
+/// Why it isn't known what the device waited for between its kernels.
+fn why_unknown(of: &OnDevice<'_>) -> String {
+    let gaps = time(of.a_pass(of.unknown_ns));
+    match of.has_fitting_clock {
+        true => format!(
+            "when the host launched what comes after {gaps} of gaps a pass was not recorded"
+        ),
+        false => format!(
+            "the clocks of host and device don't fit, so {gaps} of gaps a pass aren't compared with launches"
+        ),
     }
 }
 

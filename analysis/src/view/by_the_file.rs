@@ -11,7 +11,9 @@ use crate::no_passes;
 use crate::passes::Whole;
 use crate::ranks;
 use crate::rate::{self, ByDevice, Rate};
-use crate::view::device::{main_phase, on_device, passes, reached, top_brick, which};
+use crate::view::device::{
+    OF_UNKNOWN_PART, main_phase, on_device, passes, reached, top_brick, which,
+};
 use crate::words::time;
 
 /// A wait of less than this part of a pass isn't worth a word.
@@ -41,17 +43,20 @@ pub(super) fn headline(profile: &Profile, has_room: bool) -> String {
     let mut shown = devices.iter().filter(|_| has_room || by.is_none());
     let top = shown.find_map(|&index| {
         let device = profile.devices.get(index)?;
-        Some((index, top_brick(device, phase)?, Whole::of(device, phase)?))
+        Some((index, top_brick(profile, device, phase)?, Whole::of(device, phase)?))
     });
-    if let Some((index, (brick, ns, _), whole)) = top {
+    if let Some((index, top, whole)) = top {
         let on = if devices.len() > 1 {
             format!(" on {}", which(profile, index))
         } else {
             String::new()
         };
         let of = if whole.is_busy_time() { "its busy time" } else { "the span" };
-        let part = percent(ns as f64, whole.ns() as f64);
-        parts.push(format!("{} takes the most time{on}, {part} of {of}", brief(brick)));
+        let part = match top.ran_ns {
+            Some(ns) => format!("{} of {of}", percent(ns as f64, whole.ns() as f64)),
+            None => OF_UNKNOWN_PART.to_owned(),
+        };
+        parts.push(format!("{} takes the most time{on}, {part}", brief(top.brick)));
     }
     parts.join("; ") + "."
 }
@@ -82,9 +87,12 @@ fn rate_of(profile: &Profile, phase: Phase, basis: Basis) -> String {
             let around = on_device(profile, index, phase).and_then(|of| of.around);
             around.is_some_and(|around| around.after_ns > 0)
         };
-        let why = match (0..profile.devices.len()).any(only_launches) {
-            true => "the host's passes end before their kernels do",
-            false => "no tokens were reported",
+        let why = if has_tokens_of_no_clock(profile, phase) {
+            "the clocks of host and device don't fit"
+        } else if (0..profile.devices.len()).any(only_launches) {
+            "the host's passes end before their kernels do"
+        } else {
+            "no tokens were reported"
         };
         return format!("{name}: no rate, since {why}");
     };
@@ -98,6 +106,14 @@ fn rate_of(profile: &Profile, phase: Phase, basis: Basis) -> String {
         }
     };
     format!("{name}: {:.1} tokens/s by {by}", rate.tokens_per_second)
+}
+
+/// Whether tokens of passes are known, and not in which of the host's times they were computed.
+fn has_tokens_of_no_clock(profile: &Profile, phase: Phase) -> bool {
+    profile.devices.iter().filter(|device| device.clock_misfits().any()).any(|device| {
+        let passes = device.streams.iter().flat_map(|stream| &stream.passes);
+        passes.filter(|pass| pass.phase == phase).any(|pass| pass.tokens > 0)
+    })
 }
 
 /// How busy a device was by a file's times.

@@ -15,6 +15,7 @@ use brickscope_profile::{
 use crate::findings::{self, device::OnDevice};
 use crate::passes::all_streams;
 use crate::path;
+use crate::ran;
 use crate::ranks;
 use crate::rate::{self, ByDevice, Rate};
 use crate::roofline::{known_part, verdict_of_device};
@@ -61,9 +62,12 @@ pub(super) fn headline(profile: &Profile) -> String {
         if let Some(reached) = reached(profile, index, phase) {
             parts.push(format!("{which}: {reached}"));
         }
-        if let Some((top, ns, wall)) = top_brick(device, phase) {
-            let part = percent(ns as f64, wall as f64);
-            parts.push(format!("{} takes the most time there, {part} of the span", brief(top)));
+        if let Some(Top { brick, ran_ns, wall_ns }) = top_brick(profile, device, phase) {
+            let part = match ran_ns {
+                Some(ns) => format!("{} of the span", percent(ns as f64, wall_ns as f64)),
+                None => OF_UNKNOWN_PART.to_owned(),
+            };
+            parts.push(format!("{} takes the most time there, {part}", brief(brick)));
         }
     }
     let mut text = parts.join("; ") + ".";
@@ -185,8 +189,30 @@ pub(super) fn passes(n: u64) -> String {
     if n == 1 { "1 pass".to_owned() } else { format!("{n} passes") }
 }
 
-/// The brick that takes the most time on a device, that time, and the time from the first mark to the last.
-pub(super) fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, u64, u64)> {
+/// Said instead of a share of a brick.
+pub(super) const OF_UNKNOWN_PART: &str =
+    "of how much isn't known, as streams may have run it at once";
+
+/// The brick that takes the most time on a device.
+pub(super) struct Top<'p> {
+    pub(super) brick: &'p str,
+    /// How long it ran: on several streams at once counts once. `None` if that isn't known.
+    pub(super) ran_ns: Option<u64>,
+    /// From the first mark to the last.
+    pub(super) wall_ns: u64,
+}
+
+pub(super) fn top_brick<'p>(
+    profile: &'p Profile,
+    device: &'p DeviceProfile,
+    phase: Phase,
+) -> Option<Top<'p>> {
+    if let Some(busy) = all_streams(device, phase) {
+        let all = ran::by(profile, device, phase, |_, name| name).into_iter();
+        let (brick, ran) =
+            all.max_by_key(|(name, ran)| (ran.or_sum_ns(), std::cmp::Reverse(*name)))?;
+        return Some(Top { brick, ran_ns: ran.ns(), wall_ns: busy.span_ns });
+    }
     let of_phase = |stream: &DeviceStream| {
         let total = stream.phases.iter().find(|total| total.phase == phase)?;
         // Passes of which only layers, or the whole, were timed have no bricks.
@@ -194,7 +220,6 @@ pub(super) fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, u
         let fine: u64 = fine.map(|of| of.wall_ns).fold(0, u64::saturating_add);
         Some(if fine > 0 { fine } else { total.wall_ns }).filter(|&wall| wall > 0)
     };
-    // Of all streams, as the table below has them.
     let mut sums: HashMap<&str, u64> = HashMap::new();
     let mut longest = 0;
     for stream in &device.streams {
@@ -207,9 +232,9 @@ pub(super) fn top_brick(device: &DeviceProfile, phase: Phase) -> Option<(&str, u
             *sum = sum.saturating_add(total.stats.exclusive_ns);
         }
     }
-    let wall = all_streams(device, phase).map_or(longest, |of| of.span_ns);
-    let (top, ns) = sums.into_iter().max_by_key(|&(name, ns)| (ns, std::cmp::Reverse(name)))?;
-    Some((top, ns, wall))
+    let (brick, ns) = sums.into_iter().max_by_key(|&(name, ns)| (ns, std::cmp::Reverse(name)))?;
+    let ran_ns = Some(ns).filter(|_| device.streams.len() == 1);
+    Some(Top { brick, ran_ns, wall_ns: longest })
 }
 
 /// How busy a device was in passes that the host timed too, and the host's wall time of these.

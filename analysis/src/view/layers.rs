@@ -19,8 +19,8 @@ const LEAST_OF_KIND: f64 = 1.0 / 6.0;
 /// `24 by the order of kernels, 96.7 % · median 431 µs · layer 17: 780 µs (Experts 520 µs, elsewhere 172 µs) · outside
 /// LmHead 2.6 %`
 pub(super) fn in_summary(of: &DeviceLayers) -> String {
-    let share = fraction(of.share(of.in_layers_ns));
-    let mut parts = vec![format!("{} {}, {share}", of.layers, by(of.by))];
+    let share = of.in_layers_ran_ns.map(|ns| format!(", {}", fraction(of.share(ns))));
+    let mut parts = vec![format!("{} {}{}", of.layers, by(of.by), share.unwrap_or_default())];
     let medians = medians(of);
     // Said once, of the first time.
     let without = |is_first: bool| match is_first && of.has_collectives() {
@@ -39,9 +39,10 @@ pub(super) fn in_summary(of: &DeviceLayers) -> String {
     let outside: Vec<String> = of
         .outside
         .iter()
-        .filter(|brick| of.share(brick.ns) >= LEAST_OUTSIDE)
+        .filter_map(|brick| Some((&brick.brick, of.share(brick.ran_ns?))))
+        .filter(|&(_, share)| share >= LEAST_OUTSIDE)
         .take(MOST_OUTSIDE)
-        .map(|brick| format!("{} {}", brief(&brick.brick), fraction(of.share(brick.ns))))
+        .map(|(brick, share)| format!("{} {}", brief(brick), fraction(share)))
         .collect();
     if !outside.is_empty() {
         parts.push(format!("outside {}", outside.join(", ")));
@@ -183,8 +184,13 @@ mod tests {
     use crate::layers::BrickOfLayers;
 
     fn of(brick: &str, more: usize) -> DeviceLayers {
-        let brick =
-            BrickOfLayers { brick: brick.to_owned(), ns: 6_000, spans: 12, times_a_layer: Some(2) };
+        let brick = BrickOfLayers {
+            brick: brick.to_owned(),
+            ns: 6_000,
+            ran_ns: Some(6_000),
+            spans: 12,
+            times_a_layer: Some(2),
+        };
         let slow = SlowOne {
             layer: 2,
             takes_ns: 2_000,
@@ -203,6 +209,7 @@ mod tests {
             layers: 6,
             passes: 1,
             in_layers_ns: 6_000,
+            in_layers_ran_ns: Some(6_000),
             of_ns: 8_000,
             is_of_busy_time: false,
             bricks: vec![brick],

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceStream;
+use crate::device::{DeviceProfile, DeviceStream};
 use crate::span::Span;
 
 /// How a launch got to the device.
@@ -56,6 +56,49 @@ impl Launch {
     pub fn delay_ns(&self, span: &Span) -> i64 {
         let delay = i128::from(span.start_ns) - i128::from(self.issued_ns);
         delay.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+    }
+}
+
+/// So well are the clocks of host and device aligned in another program's file.
+const ALIGNED_NS: i64 = 10_000;
+/// Nothing waits so long in a queue while somebody records it: an hour.
+const LONGEST_DELAY_NS: i64 = 3_600_000_000_000;
+
+/// What was launched, and how much of it began when it can't have, if both clocks were right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClockMisfits {
+    /// What has a launch.
+    pub launched: u64,
+    /// What begins before its launch.
+    pub before: u64,
+    /// What begins more than an hour after it.
+    pub long_after: u64,
+}
+
+impl ClockMisfits {
+    /// Whether no time of the device can be compared with one of the host.
+    #[must_use]
+    pub const fn any(self) -> bool {
+        self.before > 0 || self.long_after > 0
+    }
+}
+
+impl DeviceProfile {
+    /// How the device's times lie to those of the launches, in a file of another program, which has aligned the clocks. A
+    /// device of a recorder states how well they are aligned: [`DeviceProfile::clock_error_ns`].
+    #[must_use]
+    pub fn clock_misfits(&self) -> ClockMisfits {
+        let mut misfits = ClockMisfits::default();
+        for stream in &self.streams {
+            for launch in &stream.launches {
+                let Some(span) = stream.spans.get(launch.span as usize) else { continue };
+                let delay = launch.delay_ns(span);
+                misfits.launched += 1;
+                misfits.before += u64::from(delay < -ALIGNED_NS);
+                misfits.long_after += u64::from(delay > LONGEST_DELAY_NS);
+            }
+        }
+        misfits
     }
 }
 

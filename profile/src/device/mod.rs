@@ -12,7 +12,7 @@ pub use clock::{Alignment, Bracket, Drift, Ticks};
 pub use grain::{Grain, GrainChoice, StampCost};
 #[doc(hidden)]
 pub use launch::launch_of;
-pub use launch::{Launch, LaunchKind};
+pub use launch::{ClockMisfits, Launch, LaunchKind};
 #[doc(hidden)]
 pub use profile::issued;
 pub use profile::{DeviceProfile, DeviceStream, GrainTotal, LayerTotal};

@@ -172,7 +172,7 @@ fn what_is_not_there_is_told() {
     let lost = "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start = 2000;";
     let doubts = self::imported(&format!("{NSIGHT}{lost}")).imported.expect("it is").doubts;
     assert_eq!(doubts.len(), 1);
-    assert!(doubts[0].starts_with("1 of 4 launches have no kernel"), "{doubts:?}");
+    assert!(doubts[0].starts_with("1 of 6 launches have no kernel"), "{doubts:?}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod capture;
 mod chrome;
 mod databases;
 mod device_graph;
+mod device_times;
 mod devices;
 mod experts;
 mod file;

@@ -618,7 +618,8 @@ fn what_can_not_be_right_of_a_device_is_left_out_or_doubted() {
         doubts[0].starts_with("1 of 2 kernels and copies begin before the one before them"),
         "{doubts:?}"
     );
-    // On another stream it may.
+    // On another stream it may, if it isn't longer than such kernels are.
+    events[2] = events[2].replace("1600000", "16000");
     let last = events.last_mut().expect("a kernel");
     *last = last.replace(r#""stream":7"#, r#""stream":8"#);
     assert!(said_of(&events).2.is_empty());

@@ -1,12 +1,13 @@
 //! What the table of bricks is of: of the host or of a device, and which time shares are of.
 
 use brickscope_profile::text::printable;
-use brickscope_profile::{DeviceProfile, NameKind, Phase, PhaseTotal, Profile, Source, Total};
+use brickscope_profile::{NameKind, Phase, PhaseTotal, Profile, Source, Total};
 
 use super::lines::Tone;
 use crate::findings::slow_layer::SlowLayer;
 use crate::layers::DeviceLayers;
 use crate::passes::{self, Whole, is_of_device};
+use crate::ran::{self, Ran};
 use crate::roofline::{Reach, Roofline, RooflineBrick, Verdict};
 use crate::typical;
 use crate::words::whole_percent;
@@ -39,6 +40,8 @@ pub(super) struct Main {
 pub(super) struct Brick {
     pub(super) name: String,
     pub(super) own_ns: f64,
+    /// When it ran, on a device of several streams.
+    ran: Option<Ran>,
     pub(super) spans: u64,
     /// Of whole spans, if no other brick lies inside.
     pub(super) p50_ns: Option<u64>,
@@ -55,7 +58,7 @@ impl Main {
             let mut main = Self::empty();
             if let Some((index, of)) = on_device {
                 main = Self::of_host(&of);
-                main.all_streams(&profile.devices[index]);
+                main.all_streams(profile, index);
                 main.by_the_file(profile, index);
             }
             main.is_told = true;
@@ -133,9 +136,10 @@ impl Main {
         }
     }
 
-    /// Bricks of all streams, each with all of its time, as parts of the time from the first mark on any stream to the last.
-    fn all_streams(&mut self, device: &DeviceProfile) {
-        let Some(phase) = self.phase else { return };
+    /// Bricks of all streams, each with all of its time. Their shares are of the time from the first mark on any stream to the
+    /// last, in which they ran on one stream at least.
+    fn all_streams(&mut self, profile: &Profile, index: usize) {
+        let Some((device, phase)) = profile.devices.get(index).zip(self.phase) else { return };
         let Some(busy) = passes::all_streams(device, phase) else { return };
         let mut bricks: Vec<Brick> = Vec::new();
         let of_phase = |total: &&Total| {
@@ -153,7 +157,13 @@ impl Main {
                 None => bricks.push(brick),
             }
         }
-        bricks.sort_by(|a, b| b.own_ns.total_cmp(&a.own_ns));
+        let mut all = ran::by(profile, device, phase, |span, name| shown_name(name, span.source));
+        for brick in &mut bricks {
+            let has_time = brick.own_ns > 0.0;
+            let none = || if has_time { Ran::default() } else { Ran::any_of([]) };
+            brick.ran = Some(all.remove(&brick.name).unwrap_or_else(none));
+        }
+        bricks.sort_by(|a, b| b.ran_ns().total_cmp(&a.ran_ns()));
         (self.bricks, self.verdict, self.passes) = (bricks, None, busy.passes as f64);
         self.whole_ns = busy.span_ns as f64;
         self.unattributed_ns = Some(busy.idle_ns as f64);
@@ -162,6 +172,16 @@ impl Main {
 
     pub(super) fn share(&self, ns: f64) -> f64 {
         if self.whole_ns > 0.0 { ns / self.whole_ns } else { 0.0 }
+    }
+
+    /// The share of bricks in which any of them ran; `None` if it isn't known when that was.
+    pub(super) fn share_of(&self, bricks: &[Brick]) -> Option<f64> {
+        let is_on_streams = bricks.iter().any(|brick| brick.ran.is_some());
+        let ns = match is_on_streams {
+            true => Ran::any_of(bricks.iter().filter_map(|brick| brick.ran.as_ref())).ns()? as f64,
+            false => bricks.iter().map(|brick| brick.own_ns).sum(),
+        };
+        Some(self.share(ns))
     }
 
     pub(super) fn slow_layer(&self, profile: &Profile) -> Option<SlowLayer> {
@@ -181,15 +201,20 @@ impl Brick {
         let stats = &total.stats;
         let is_whole = stats.exclusive_ns == stats.total_ns;
         let percentiles = Some(&total.percentiles).filter(|_| is_whole);
-        let mark = if total.source == Source::HostOrder { "†" } else { "" };
         Self {
-            name: printable(&stats.name) + mark,
+            name: shown_name(&stats.name, total.source),
             own_ns: stats.exclusive_ns as f64,
+            ran: None,
             spans: stats.count,
             p50_ns: percentiles.and_then(|of| of.p50_ns),
             p99_ns: percentiles.and_then(|of| of.p99_ns),
             roof,
         }
+    }
+
+    /// How long it ran: on several streams at once counts once, if it is known when that was.
+    pub(super) fn ran_ns(&self) -> f64 {
+        self.ran.as_ref().and_then(Ran::ns).map_or(self.own_ns, |ns| ns as f64)
     }
 
     /// Where it stands below its roof, in at most 20 characters.
@@ -208,4 +233,10 @@ impl Brick {
         };
         (of_roof, tone)
     }
+}
+
+/// The name of a brick as tables have it.
+fn shown_name(name: &str, source: Source) -> String {
+    let mark = if source == Source::HostOrder { "†" } else { "" };
+    printable(name) + mark
 }

@@ -1,11 +1,12 @@
 //! What to do next.
 
 use std::collections::BTreeMap;
+use std::slice;
 
 use brickscope_profile::text::{brief, printable, printable_text, screened_lines};
 use brickscope_profile::{DeviceProfile, NameKind, Phase, Profile, SyncMode};
 
-use super::bricks::Main;
+use super::bricks::{Brick, Main};
 use crate::findings::{Finding, Findings, Gain, debug_build, rank_last};
 use crate::passes::is_of_device;
 use crate::roofline::Reach;
@@ -42,9 +43,9 @@ fn next_of(profile: &Profile, main: &Main, findings: &Findings) -> String {
         if let Some(first) = first_of(main, findings) {
             return first.sentence().to_owned();
         }
-        let longest = main.bricks.iter().max_by(|a, b| a.own_ns.total_cmp(&b.own_ns));
+        let longest = main.bricks.iter().max_by(|a, b| a.ran_ns().total_cmp(&b.ran_ns()));
         let gaps_ns = main.unattributed_ns.unwrap_or(0.0);
-        let longest_ns = longest.map_or(0.0, |brick| brick.own_ns);
+        let longest_ns = longest.map_or(0.0, Brick::ran_ns);
         if let Some(next) =
             main.phase.and_then(|phase| by_the_file::wait(profile, phase, longest_ns))
         {
@@ -56,8 +57,11 @@ fn next_of(profile: &Profile, main: &Main, findings: &Findings) -> String {
             return next;
         }
         return match longest {
-            Some(longest) if longest.own_ns > gaps_ns => {
-                let share = fraction(main.share(longest.own_ns));
+            Some(longest) if longest.ran_ns() > gaps_ns => {
+                let share = match main.share_of(slice::from_ref(longest)) {
+                    Some(share) => fraction(share),
+                    None => "the longest part".to_owned(),
+                };
                 let name = brief(&longest.name);
                 let place = longest.roof.as_ref().and_then(|roof| roof.place.as_ref());
                 match (place.filter(|place| place.reach != Reach::Above), &main.layers) {

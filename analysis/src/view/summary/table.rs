@@ -1,6 +1,7 @@
 //! The rows of bricks.
 
 use std::fmt::Write;
+use std::slice;
 
 use brickscope_profile::Phase;
 use brickscope_profile::text::{alike_when_cut, screened_lines};
@@ -22,7 +23,7 @@ pub(super) fn table(main: &Main, columns: usize, room: usize, text: &mut Summary
     };
     // The header.
     let room = room.saturating_sub(1).max(3);
-    let is_shown = |brick: &&Brick| main.share(brick.own_ns) >= LEAST_SHARE;
+    let is_shown = |brick: &&Brick| main.share(brick.ran_ns()) >= LEAST_SHARE;
     // A table without rows says nothing.
     const LEAST_ROWS: usize = 3;
     let n = main.bricks.iter().take_while(is_shown).count();
@@ -57,10 +58,10 @@ pub(super) fn table(main: &Main, columns: usize, room: usize, text: &mut Summary
         header.push_str("  of its roof");
     }
     text.line(header.trim_end());
-    let most = shown.first().map_or(0.0, |brick| brick.own_ns);
+    let most = shown.first().map_or(0.0, Brick::ran_ns);
     for brick in shown {
-        let share = main.share(brick.own_ns);
-        let (reach, tone) = brick.reach(share);
+        let share = main.share_of(slice::from_ref(brick));
+        let (reach, tone) = brick.reach(share.unwrap_or(0.0));
         let whole = alike.get(&*brick.name);
         if let Some(whole) = whole {
             text.line(format!("{:bar$} {}", "", cut(whole, columns - bar - 1)));
@@ -79,7 +80,7 @@ pub(super) fn table(main: &Main, columns: usize, room: usize, text: &mut Summary
         let mut row = format!(
             " {:width$} {:>7} {mean:>10} {times:9}",
             whole.map_or_else(|| cut(&brick.name, width), |_| String::new()),
-            fraction(share),
+            share_in_words(share),
         );
         if has_spread {
             let of = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| time(ns as f64));
@@ -96,17 +97,22 @@ pub(super) fn table(main: &Main, columns: usize, room: usize, text: &mut Summary
         }
         row.push_str("  ");
         text.lines.push(vec![
-            Piece { text: bar_of(brick.own_ns / most, bar), tone },
+            Piece { text: bar_of(brick.ran_ns() / most, bar), tone },
             Piece { text: screened_lines(row), tone: Tone::Plain },
             Piece { text: screened_lines(reach), tone },
         ]);
     }
     let rest = &main.bricks[n..];
     if !rest.is_empty() {
-        let sum: f64 = rest.iter().map(|brick| brick.own_ns).sum();
-        let text_of_rest = format!("{} more, {} together", rest.len(), fraction(main.share(sum)));
+        let together = share_in_words(main.share_of(rest));
+        let text_of_rest = format!("{} more, {together} together", rest.len());
         text.line(format!("{:bar$} {text_of_rest}", "…"));
     }
+}
+
+/// A share; `-` if streams overlap and it isn't known when the brick ran.
+fn share_in_words(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".to_owned(), fraction)
 }
 
 /// A bar of `share` of `width` characters, in steps of an eighth.

@@ -10,6 +10,7 @@ use brickscope_profile::{
 
 use super::attention::Why;
 use super::collective::{self, Placed as PlacedCollective};
+use super::endless;
 use super::experts::Experts;
 use super::host::{self, Host, launch_of, phase_of};
 use super::inside::Inside;
@@ -45,11 +46,13 @@ pub(super) struct Counts {
     /// What only marks a place in a queue.
     pub(super) markers: u64,
     pub(super) passes: usize,
-    /// Calls that launched a kernel, and those of them whose kernel isn't there.
+    /// Calls that launched a kernel or a graph, and those of them of which nothing is there.
     pub(super) launches: u64,
     pub(super) missing: u64,
     /// Those that begin before the one before them in their stream has ended, as no device does it.
     pub(super) overrun: u64,
+    /// Those that last longer than kernels do.
+    pub(super) endless: u64,
     /// Kernels in which devices exchange data.
     pub(super) collectives: Vec<PlacedCollective>,
     /// The numbers that the file has for the devices, in their order in the profile.
@@ -74,6 +77,32 @@ struct Row {
     passes: BTreeMap<u32, Pass>,
 }
 
+/// Work that no number ties to a call: any may be what a launch without work has launched.
+#[derive(Default)]
+struct Unclaimed {
+    /// Of no number, as files of 2021 and those with the numbers of operations alone have it.
+    unnumbered: u64,
+    /// Of a number that no call has, as some tools number the kernels of graphs.
+    unmatched: u64,
+}
+
+impl Unclaimed {
+    fn add(&mut self, link: Option<&Link>, host: &Host) {
+        match link.and_then(|link| link.correlation) {
+            None => self.unnumbered += 1,
+            Some(of) => self.unmatched += u64::from(!host.by_correlation.contains_key(&of)),
+        }
+    }
+
+    /// How many launches have no work at least.
+    fn missing(&self, host: &Host, seen: &HashSet<u64>) -> u64 {
+        let unseen = |of: &[u64]| of.iter().filter(|of| !seen.contains(of)).count() as u64;
+        let (kernels, graphs) = (unseen(&host.launches), unseen(&host.graph_launches));
+        let left = self.unnumbered.saturating_sub(kernels).saturating_add(self.unmatched);
+        kernels.saturating_sub(self.unnumbered) + graphs.saturating_sub(left)
+    }
+}
+
 /// A device, a stream of it, and the process that has the stream if several are told apart.
 type StreamOf = (u64, u64, Option<u64>);
 
@@ -89,6 +118,7 @@ pub(super) fn profiles(
 ) -> Counts {
     let mut counts = Counts::default();
     let mut seen: HashSet<u64> = HashSet::new();
+    let mut unclaimed = Unclaimed::default();
     // By device, number and process.
     let mut streams: BTreeMap<StreamOf, Vec<(usize, &Timed)>> = BTreeMap::new();
     for (at, event) in timed.iter().enumerate().filter(|(_, event)| event.kind.is_of_device()) {
@@ -146,6 +176,7 @@ pub(super) fn profiles(
             unruled.of_ns = unruled.of_ns.saturating_add(event.end.abs_diff(event.start));
             let launch = link.and_then(|link| launch_of(host, link));
             counts.unlaunched += u64::from(launch.is_none());
+            unclaimed.add(link, host);
             seen.extend(link.and_then(|link| link.correlation));
             let mut around = Around::of(trace, &ranges, &mut scopes, names);
             if let Some(scope) = link.and_then(|link| link.scope) {
@@ -235,15 +266,14 @@ pub(super) fn profiles(
             devices.entry(device).or_default().push(row.stream(name));
         }
     }
+    counts.endless = endless::count(trace, timed, host, names.table);
     profile.experts = experts.layers();
     counts.of_ns = unruled.of_ns;
     if let Some(imported) = &mut profile.imported {
         imported.unruled = unruled.told(trace, names.table);
     }
-    if counts.work > 0 {
-        counts.launches = host.launches.len() as u64;
-        counts.missing = host.launches.iter().filter(|of| !seen.contains(of)).count() as u64;
-    }
+    counts.launches = (host.launches.len() + host.graph_launches.len()) as u64;
+    counts.missing = unclaimed.missing(host, &seen);
     let described = described(trace);
     let calls = |begin: &str| trace.names.iter().any(|name| name.starts_with(begin));
     let api = match (calls("hip"), calls("cuda") || calls("cuLaunch")) {

@@ -22,6 +22,8 @@ pub(super) struct Host {
     pub(super) by_external: HashMap<u64, Launch>,
     /// The numbers of calls that launched a kernel.
     pub(super) launches: Vec<u64>,
+    /// Those of calls that launched a graph.
+    pub(super) graph_launches: Vec<u64>,
     /// Products whose work their shapes tell, with how many kernels each launched.
     pub(super) products: Vec<(Work, u32)>,
     /// Those of them that are attention, by their index, with the serials of their passes.
@@ -444,13 +446,15 @@ fn launch(
         pass,
         issued_ns,
         is_graph: name.contains("GraphLaunch"),
-        is_of_kernel: event.kind == EventKind::Call && name.contains("LaunchKernel"),
+        is_of_kernel: event.kind == EventKind::Call && launches_kernel(name),
         product: inner.product,
     };
     match event.kind {
         EventKind::Call => {
             if let Some(correlation) = link.correlation {
-                if name.contains("LaunchKernel") {
+                if launch.is_graph {
+                    host.graph_launches.push(correlation);
+                } else if launch.is_of_kernel {
                     host.launches.push(correlation);
                 }
                 let of_product = inner.product.and_then(|at| host.products.get_mut(at as usize));
@@ -469,6 +473,11 @@ fn launch(
         }
         _ => {}
     }
+}
+
+/// Whether a call launches a kernel: `cudaLaunchKernelExC`, `hipExtModuleLaunchKernel`, `cudaLaunchCooperativeKernel`.
+fn launches_kernel(call: &str) -> bool {
+    call.split_once("Launch").is_some_and(|(_, what)| what.contains("Kernel"))
 }
 
 /// The phase of a pass by its serial.

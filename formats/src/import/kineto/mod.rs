@@ -10,7 +10,7 @@
 //! `shapes.rs` tells the work of products, `attention.rs` and `attention_args.rs` that of attention, `work.rs` which kernels
 //! do it. What is inside of graphs, `layers.rs` finds out: by a trace of their capture (`recorded.rs`, `counted.rs`,
 //! `capture.rs`), by `annotations.rs`, or by the order of the kernels, where `missing.rs` sees that some aren't there
-//! (`order.rs`, `sequence/`).
+//! (`order.rs`, `sequence/`). `endless.rs` counts kernels whose durations can't be right.
 
 mod annotations;
 mod attention;
@@ -19,6 +19,7 @@ mod capture;
 mod collective;
 mod counted;
 mod device;
+mod endless;
 mod experts;
 mod host;
 mod inside;
@@ -39,7 +40,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
 use brickscope_profile::text::percent;
 use brickscope_profile::{
-    Absent, DeviceLaunch, HostLaunch, Name, NameKind, Phase, Profile, time_rfc3339,
+    Absent, ClockMisfits, DeviceLaunch, DeviceProfile, HostLaunch, Name, NameKind, Phase, Profile,
+    time_rfc3339,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -336,7 +338,8 @@ pub(super) fn profile(
     // What the device took for them is known, whatever the host's passes are.
     let tokens: HashMap<u32, u64> =
         profile.passes.iter().map(|pass| (pass.serial, pass.tokens)).collect();
-    let late = late_phases(&profile);
+    let misfits = clock_misfits(&profile);
+    let late = if misfits.any() { phases_of(&profile) } else { late_phases(&profile) };
     for pass in profile.passes.iter_mut().filter(|pass| late.contains(&pass.phase)) {
         pass.tokens = 0;
     }
@@ -383,6 +386,14 @@ pub(super) fn profile(
             device.overrun, device.work
         ));
     }
+    if device.endless > 0 {
+        let last = if device.endless == 1 { "lasts" } else { "last" };
+        doubts.push(format!(
+            "{} of {} kernels and copies {last} far longer than such kernels can: some times can't be right",
+            device.endless, device.work
+        ));
+    }
+    doubts.extend(unfitting_clocks(misfits));
     if let Some(imported) = &mut profile.imported {
         imported.doubts = doubts;
         imported.graph_layers = inside.layers.clone();
@@ -406,7 +417,10 @@ pub(super) fn profile(
             device.unlaunched, device.work
         ));
     }
-    if !late.is_empty() {
+    if misfits.any() {
+        let why = "a rate by the host's clock: whether its passes end before their work on a device does isn't known";
+        reasons.push(why.to_owned());
+    } else if !late.is_empty() {
         let why = "a rate by the host's clock where its passes end before their work on a device does: it would be that of \
                    launching";
         reasons.push(why.to_owned());
@@ -434,6 +448,35 @@ pub(super) fn profile(
     }
     lacks(&mut profile, &reasons.iter().map(String::as_str).collect::<Vec<_>>());
     Ok(profile)
+}
+
+/// How the times of all devices lie to those of their launches.
+fn clock_misfits(profile: &Profile) -> ClockMisfits {
+    let mut all = ClockMisfits::default();
+    for of in profile.devices.iter().map(DeviceProfile::clock_misfits) {
+        all.launched += of.launched;
+        all.before += of.before;
+        all.long_after += of.long_after;
+    }
+    all
+}
+
+/// That clocks don't fit, in a sentence for each way.
+fn unfitting_clocks(of: ClockMisfits) -> Vec<String> {
+    let ways = [(of.before, "before"), (of.long_after, "more than an hour after")];
+    let told = ways.into_iter().filter(|&(count, _)| count > 0).map(|(count, when)| {
+        format!(
+            "{count} of {} kernels and copies begin {when} their launch: the clocks of host and device don't fit, so no \
+             time of one is compared with the other's",
+            of.launched
+        )
+    });
+    told.collect()
+}
+
+/// The phases of the host's passes.
+fn phases_of(profile: &Profile) -> BTreeSet<Phase> {
+    profile.passes.iter().map(|pass| pass.phase).collect()
 }
 
 /// The phases of which a pass ends on the host before its work on a device does. Its tokens by the host's time would be a rate
