@@ -540,6 +540,39 @@ mod tests {
     }
 
     #[test]
+    fn kernels_are_what_they_do_and_not_what_is_in_their_names() {
+        let ours = Table::new(None).expect("it is well formed");
+        for (kernel, is) in [
+            ("void deep_gemm::transpose_fp32<512u, 64u, 56u>(float const*, float*)", "Copy"),
+            ("void deep_gemm::transpose_and_pack_fp32_into_ue8m0<512u>(float*)", "Copy"),
+            ("deep_gemm::sm90_fp8_gemm_1d2d_impl", "MatMul"),
+            ("_topk_log_softmax_kernel", "Sampling"),
+            ("_penalties_and_temperature_kernel", "Sampling"),
+            ("_min_p_kernel", "Sampling"),
+            ("void tensorrt_llm::kernels::topKStage1<float, 256, 8>(float const*)", "Sampling"),
+            ("void vllm::gptq::reconstruct_exllama_4bit_kernel(unsigned const*)", "Dequantize"),
+            ("_set_k_and_s_triton_kernel", "KvCache"),
+            ("_fwd_kernel_flash_decode_stage1", "FlashAttention"),
+            ("triton_flex_decoding_1", "FlashAttention"),
+            ("_qkv_lora_b_kernel", "LoRA"),
+            ("_sgemm_lora_a_kernel", "LoRA"),
+            ("rccl_main_kernel(ncclDevComm*, unsigned long, ncclWork*)", "Communication"),
+            ("void rcclGenericKernel<1, false>(ncclDevKernelArgs)", "Communication"),
+            ("void mmq_ids_helper<8>(int const*, int*)", "Dispatch"),
+            ("void tensorrt_llm::kernels::lookup_kernel<half, int>(half*)", "Embedding"),
+            ("badd_f32", "Elementwise"),
+            ("where_u8_f32", "Elementwise"),
+            ("fast_sum_f32", "Elementwise"),
+            ("ucopy_f32", "Copy"),
+            ("cast_f32_bf16", "Copy"),
+            ("is_u32_f32", "Gather"),
+            ("asort_asc_f32", "Sort"),
+        ] {
+            assert_eq!(ours.kernel(kernel), Some(Found::Brick(is)), "{kernel}");
+        }
+    }
+
+    #[test]
     fn lines_of_the_user_come_first() {
         let mine = table(
             "# mine\n[op]\n\"aten::mm\" = \"MyProduct\" # here\n'aten::a\"b' = \"\"\n\n[category]\n\
