@@ -15,8 +15,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::inside::{Graph, Inside};
-use super::stated::Stated;
-use super::table::{Found, layer_of_range};
+use super::stated::{Stated, layer_of_range};
+use super::table::Found;
 use super::{EventKind, Names};
 use crate::import::trace::{Timed, Trace};
 use crate::import::values::words;

@@ -160,13 +160,12 @@ impl Table {
         Ok(is_alone)
     }
 
-    /// The brick of a range by its name, such as `model.layers.3.self_attn.q_proj`.
+    /// The brick of a range by its name, such as `model.layers.3.self_attn.q_proj`. Scopes of a path, as in
+    /// `model/layers_3/q_proj`, are as those of a name with dots.
     pub(super) fn range(&self, name: &str) -> Option<Found<'_>> {
-        let suffixes = || {
-            std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest))
-                .take(16)
-        };
-        first(&self.ranges, |rule| suffixes().any(|suffix| matches(&rule.pattern, suffix)))
+        let dotted = name.contains('/').then(|| name.replace('/', "."));
+        let names = || [Some(name), dotted.as_deref()].into_iter().flatten();
+        first(&self.ranges, |rule| names().flat_map(ends).any(|end| matches(&rule.pattern, end)))
             // Who names a range as a brick of the catalogue means that one, whatever its kernels are called.
             .or_else(|| BrickId::from_str(name).map(|brick| Found::Brick(brick.name())))
     }
@@ -207,6 +206,11 @@ impl Table {
             None => self.categories.get(brick).copied().unwrap_or_default(),
         }
     }
+}
+
+/// A dotted name, and its ends after each dot.
+fn ends(name: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest)).take(16)
 }
 
 /// `void f<int>` of `void f<int>(char*, long)`.
@@ -277,13 +281,7 @@ fn word(text: &str) -> Result<(String, &str), String> {
 }
 
 /// What lists of layers are called.
-pub(in crate::import) const LISTS: [&str; 5] = ["layers", "layer", "h", "blocks", "block"];
-
-/// The layer that a dotted name states: 3 of `model.layers.3.mlp`.
-pub(super) fn layer_of_range(name: &str) -> Option<u16> {
-    let parts = name.split('.').zip(name.split('.').skip(1));
-    parts.filter(|(list, _)| LISTS.contains(list)).find_map(|(_, number)| number.parse().ok())
-}
+pub(in crate::import) const LISTS: [&str; 6] = ["layers", "layer", "h", "blocks", "block", "blk"];
 
 /// Class and number of a module's call: of `nn.Module: LlamaDecoderLayer_3`, `LlamaDecoderLayer` and 3.
 pub(super) fn class_of(module: &str) -> (&str, Option<u16>) {
@@ -325,6 +323,16 @@ mod tests {
             ("model.layers.3.mlp.gate_up_proj", "GateUpProjection"),
             ("model.embed_tokens", "Embedding"),
             ("lm_head", "LmHead"),
+            ("blocks.3.attn.qkv", "QkvProjection"),
+            ("blk.3.attn_q", "QkvProjection"),
+            ("blk.3.attn_output", "OutputProjection"),
+            ("blk.3.ffn_gate", "GateProjection"),
+            ("blk.3.ffn_gate_inp", "Router"),
+            ("blk.3.ffn_down_exps", "Experts"),
+            ("decoder.layers.3.self_attention.linear_proj", "OutputProjection"),
+            ("model/layers_3/self_attn/q_proj", "QkvProjection"),
+            ("transformer/h/3/attn/c_proj", "OutputProjection"),
+            ("my/scope", "unknown"),
             ("model.layers.0.input_layernorm", "RmsNorm"),
             ("something of mine", "unknown"),
         ] {
@@ -532,6 +540,39 @@ mod tests {
     }
 
     #[test]
+    fn kernels_are_what_they_do_and_not_what_is_in_their_names() {
+        let ours = Table::new(None).expect("it is well formed");
+        for (kernel, is) in [
+            ("void deep_gemm::transpose_fp32<512u, 64u, 56u>(float const*, float*)", "Copy"),
+            ("void deep_gemm::transpose_and_pack_fp32_into_ue8m0<512u>(float*)", "Copy"),
+            ("deep_gemm::sm90_fp8_gemm_1d2d_impl", "MatMul"),
+            ("_topk_log_softmax_kernel", "Sampling"),
+            ("_penalties_and_temperature_kernel", "Sampling"),
+            ("_min_p_kernel", "Sampling"),
+            ("void tensorrt_llm::kernels::topKStage1<float, 256, 8>(float const*)", "Sampling"),
+            ("void vllm::gptq::reconstruct_exllama_4bit_kernel(unsigned const*)", "Dequantize"),
+            ("_set_k_and_s_triton_kernel", "KvCache"),
+            ("_fwd_kernel_flash_decode_stage1", "FlashAttention"),
+            ("triton_flex_decoding_1", "FlashAttention"),
+            ("_qkv_lora_b_kernel", "LoRA"),
+            ("_sgemm_lora_a_kernel", "LoRA"),
+            ("rccl_main_kernel(ncclDevComm*, unsigned long, ncclWork*)", "Communication"),
+            ("void rcclGenericKernel<1, false>(ncclDevKernelArgs)", "Communication"),
+            ("void mmq_ids_helper<8>(int const*, int*)", "Dispatch"),
+            ("void tensorrt_llm::kernels::lookup_kernel<half, int>(half*)", "Embedding"),
+            ("badd_f32", "Elementwise"),
+            ("where_u8_f32", "Elementwise"),
+            ("fast_sum_f32", "Elementwise"),
+            ("ucopy_f32", "Copy"),
+            ("cast_f32_bf16", "Copy"),
+            ("is_u32_f32", "Gather"),
+            ("asort_asc_f32", "Sort"),
+        ] {
+            assert_eq!(ours.kernel(kernel), Some(Found::Brick(is)), "{kernel}");
+        }
+    }
+
+    #[test]
     fn lines_of_the_user_come_first() {
         let mine = table(
             "# mine\n[op]\n\"aten::mm\" = \"MyProduct\" # here\n'aten::a\"b' = \"\"\n\n[category]\n\
@@ -566,11 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn names_state_layers() {
-        assert_eq!(layer_of_range("model.layers.13.self_attn.q_proj"), Some(13));
-        assert_eq!(layer_of_range("h.0"), Some(0));
-        assert_eq!(layer_of_range("layers.x.1"), None);
-        assert_eq!(layer_of_range("layers.99999"), None);
+    fn classes_of_modules_state_layers() {
         assert_eq!(class_of("LlamaDecoderLayer_3"), ("LlamaDecoderLayer", Some(3)));
         assert_eq!(class_of("My_Module"), ("My_Module", None));
         assert!(is_layer("LlamaDecoderLayer") && is_layer("GPT2Block") && !is_layer("LayerNorm"));

@@ -10,12 +10,14 @@ mod known;
 mod place;
 #[cfg(test)]
 mod random;
+mod several;
 
 use std::cmp::Reverse;
 
 use self::bounds::{of_run, repeated};
 pub(super) use self::known::Known;
 use self::place::place;
+use self::several::is_several;
 
 /// What a kernel is to the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -129,6 +131,9 @@ pub(super) fn layers(tokens: &[Token], whole: Whole) -> Result<Layers, &'static 
         return Err(
             "nothing comes before its first layer, so that layers before it may be missing",
         );
+    }
+    if starts.windows(2).any(|bounds| is_several(&tokens[bounds[0]..bounds[1]])) {
+        return Err("some layers have no kernel that is attention by the table of bricks");
     }
     let mut layers = Layers {
         of: vec![None; tokens.len()],
@@ -394,6 +399,48 @@ pub(super) mod tests {
         assert_eq!(layers.of.iter().flatten().count(), 50);
         assert!(layers.bricks.contains(&Some("DownProjection")));
         assert!(!layers.bricks.contains(&Some("LmHead")), "{layers:?}");
+    }
+
+    #[test]
+    fn layers_of_an_unknown_mixer_are_no_part_of_others() {
+        const WHY: &str = "some layers have no kernel that is attention by the table of bricks";
+        let (known, unknown) = ("NPrkAPNPSP", "NPxNPPNPSP");
+        for period in [
+            format!("{unknown}{unknown}{unknown}{known}"),
+            format!("{known}{unknown}"),
+            format!("{unknown}{known}"),
+        ] {
+            assert_eq!(found(&format!("ec{}NP", period.repeat(5))), WHY, "{period}");
+        }
+        // A dense network beside experts is of the same layer.
+        const BOTH: &str = "NPrkAPNPSPNPRdESEz";
+        let (text, truth) = spread(&[
+            ("ec", '.'),
+            (BOTH, '0'),
+            (BOTH, '1'),
+            (BOTH, '2'),
+            (BOTH, '3'),
+            ("NPx", '.'),
+        ]);
+        assert_eq!(found(&text), truth);
+    }
+
+    #[test]
+    fn norms_before_the_last_products_shift_no_name() {
+        for (body, is) in [
+            ("NPrkANPNPSNP", &["Qkv", "Output", "GateUp", "Down"][..]),
+            ("NPrkANPNPPSP", &["Qkv", "Output", "Gate", "Up", "Down"]),
+            // Behind attention and the network.
+            ("NPrkAPNNPSPN", &["Qkv", "Output", "GateUp", "Down"]),
+            // The gate of what a mixer computes: which of the two is the projection isn't known.
+            ("NPkANPPNPSP", &["Qkv", "GateUp", "Down"]),
+        ] {
+            let text = format!("ec{}NPx", body.repeat(5));
+            let layers = layers(&tokens(&text), Whole::Sure).expect("layers");
+            let names = layers.bricks.iter().flatten().take(is.len());
+            let told: Vec<&str> = names.map(|name| name.trim_end_matches("Projection")).collect();
+            assert_eq!(told, is, "{body}");
+        }
     }
 
     #[test]

@@ -11,12 +11,20 @@ pub(super) fn place(tokens: &[Token], layer: Range<usize>, bricks: &mut [Option<
     let at = |token: Token| of.iter().position(|one| *one == token);
     let (Some(mixer), Some(0)) = (at(Token::Mixer), at(Token::Norm)) else { return };
     let last = of.iter().rposition(|token| *token == Token::Mixer).unwrap_or(mixer);
-    // The norm before the network.
-    let norm = of[last..].iter().position(|token| *token == Token::Norm).map(|at| last + at);
-    let Some(norm) = norm else { return };
     let products = |range: Range<usize>| -> Vec<usize> {
         range.filter(|&at| of[at] == Token::Product).collect()
     };
+    // The norm before the network. A norm of what the mixer computed comes before the projection, and one may be in the
+    // network, so what tells it is the one product between.
+    let router = of[last..].iter().position(|token| *token == Token::Router);
+    let activation = of[last..].iter().rposition(|token| *token == Token::Activation);
+    let stop = router.or(activation).map_or(of.len(), |at| last + at);
+    let norms = || (last..stop).rev().filter(|&at| of[at] == Token::Norm);
+    let norm = norms()
+        .find(|&norm| products(last..norm).len() == 1)
+        .or_else(|| norms().find(|&norm| !products(norm..stop).is_empty()))
+        .or_else(|| (last..of.len()).find(|&at| of[at] == Token::Norm));
+    let Some(norm) = norm else { return };
     let mut name = |at: usize, brick: &'static str| bricks[layer.start + at] = Some(brick);
     products(0..mixer).into_iter().for_each(|at| name(at, "QkvProjection"));
     if let [output] = products(last..norm)[..] {

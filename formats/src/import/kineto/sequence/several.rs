@@ -1,0 +1,121 @@
+//! Layers that are several ones: what mixes tokens in all but one of them isn't in the table.
+
+use super::Token;
+
+/// What is between two norms of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// What mixes tokens. Whether the projection of what it computed is here, and not behind a norm of its own.
+    Mixer { is_whole: bool },
+    /// A network around its activation, or that of experts. Whether its last product is here.
+    Network { is_whole: bool },
+    /// Products that could be of anything.
+    Products,
+    Nothing,
+}
+
+impl Part {
+    fn of(part: &[Token]) -> Self {
+        let has_product = |part: &[Token]| part.iter().any(|token| token.is_product());
+        if let Some(mixer) = part.iter().rposition(|token| *token == Token::Mixer) {
+            return Self::Mixer { is_whole: has_product(&part[mixer..]) };
+        }
+        if part.contains(&Token::Experts) {
+            return Self::Network { is_whole: true };
+        }
+        match part.iter().position(|token| *token == Token::Activation) {
+            Some(at) if has_product(&part[..at]) => {
+                Self::Network { is_whole: has_product(&part[at..]) }
+            }
+            _ if has_product(part) => Self::Products,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// Whether what looks like one layer has a network behind products that no mixer is among: those of another layer, whose
+/// mixer the table doesn't know. A layer may have two networks, such as a dense one beside experts, but nothing of this kind
+/// before the second.
+pub(super) fn is_several(layer: &[Token]) -> bool {
+    let (mut networks, mut is_of_another) = (0_usize, false);
+    // Whether there were products since the last mixer or network that are of neither.
+    let mut has_others = false;
+    // Whether the part before lacks its last product, and whether it is a network.
+    let mut unended = None;
+    for part in layer.split(|token| *token == Token::Norm) {
+        let mut is_network = false;
+        match (Part::of(part), unended.take()) {
+            (Part::Nothing, before) => unended = before,
+            (Part::Mixer { is_whole }, _) => {
+                has_others = false;
+                unended = (!is_whole).then_some(false);
+            }
+            (Part::Network { is_whole }, _) => {
+                is_network = is_whole;
+                unended = (!is_whole).then_some(true);
+            }
+            (Part::Products, Some(of_network)) => is_network = of_network,
+            (Part::Products, None) => has_others = true,
+        }
+        if is_network {
+            networks += 1;
+            is_of_another |= has_others;
+            has_others = false;
+        }
+    }
+    networks > 1 && is_of_another
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::tokens;
+    use super::*;
+
+    #[test]
+    fn layers_of_known_models_are_one() {
+        for layer in [
+            // Dense, of separate projections, by GPT, in parallel, with split-K, in fp8, over several devices.
+            "NPrkAPNPSP",
+            "NPPPrkAPNPPSP",
+            "NPkAPPSP",
+            "NqPqrkAqPlNqPSqPl",
+            "NPmrkAAPmNPmSPm",
+            // Norms of queries and keys, behind attention and the network, and before their last products.
+            "NPNNrkAPNPSP",
+            "NPcNcNrkAaPNNPSPN",
+            "NPrkANPNPSNP",
+            // Experts, shared ones, those of one kernel, and latent attention.
+            "NPrkAPNPREEz",
+            "NPrkAPNPSPPRdESEc",
+            "NPNPNPrkAPPNPRdESEcPSP",
+            "NPrkAPNRE",
+            // State spaces and linear attention, with norms of their own.
+            "NPSANPNPSP",
+            "NPSPNNNPAPNPSP",
+            "NPSANPPNPRdESEc",
+            // A dense network beside experts, with norms of queries and keys, and a gate behind the network.
+            "NPrkAPNPSPNPRdESEc",
+            "NPNNrkAPNNPSPNNPRdESEcNN",
+            "NPrkANPNPSNPNPRdESEc",
+            "NPPNPNNNrkAPNNPSPNNPPPSPN",
+            // A network before attention and one behind it.
+            "NPSPNPAPNPSP",
+        ] {
+            assert!(!is_several(&tokens(layer)), "{layer}");
+        }
+    }
+
+    #[test]
+    fn layers_without_a_known_mixer_are_of_no_other() {
+        for layers in [
+            // Before the one with attention, and behind it.
+            "NPxPNPSPNPrkAPNPSP",
+            "NPrkAPNPSPNPxPNPSP",
+            "NPxNPPNPSPNPxNPPNPSPNPrkAPNPSP",
+            "NPNNrkAPNPRdESEcNPxPNPRdESEc",
+            "NPrkANPNPSNPNPxNPNPSNP",
+        ] {
+            assert!(is_several(&tokens(layers)), "{layers}");
+        }
+    }
+}
