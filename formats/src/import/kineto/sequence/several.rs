@@ -6,9 +6,13 @@ use super::Token;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// What mixes tokens. Whether the projection of what it computed is here, and not behind a norm of its own.
-    Mixer { is_whole: bool },
+    Mixer {
+        is_whole: bool,
+    },
     /// A network around its activation, or that of experts. Whether its last product is here.
-    Network { is_whole: bool },
+    Network {
+        is_whole: bool,
+    },
     /// Products that could be of anything.
     Products,
     Nothing,
