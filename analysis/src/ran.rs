@@ -42,6 +42,11 @@ impl Ran {
 
     fn add(&mut self, pass: u32, span: &Span, inside: &[&Span]) {
         self.own_ns = self.own_ns.saturating_add(span.exclusive_ns);
+        if inside.is_empty() && span.exclusive_ns == span.duration_ns {
+            let end = span.start_ns.saturating_add(span.duration_ns);
+            self.times.push((pass, span.start_ns, end));
+            return;
+        }
         match own_times(span, inside) {
             Some(own) => self.times.extend(own.into_iter().map(|(start, end)| (pass, start, end))),
             None => self.is_known = false,

@@ -299,10 +299,11 @@ fn zone_minutes(zone: &str) -> Option<i64> {
     };
     let (hours, minutes) = match digits.split_once(':') {
         Some(both) => both,
-        None => digits.split_at_checked(2)?,
+        None => digits.split_at_checked(2).unwrap_or((digits, "")),
     };
     let part = |text: &str, most: i64| {
-        let is_part = text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_digit());
+        let is_part =
+            matches!(text.len(), 1 | 2) && text.bytes().all(|digit| digit.is_ascii_digit());
         text.parse::<i64>().ok().filter(|n| is_part && *n <= most)
     };
     let minutes = if minutes.is_empty() { Some(0) } else { part(minutes, 59) };

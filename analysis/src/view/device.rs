@@ -220,20 +220,24 @@ pub(super) fn top_brick<'p>(
         let fine: u64 = fine.map(|of| of.wall_ns).fold(0, u64::saturating_add);
         Some(if fine > 0 { fine } else { total.wall_ns }).filter(|&wall| wall > 0)
     };
-    let mut sums: HashMap<&str, u64> = HashMap::new();
+    // And on how many streams.
+    let mut sums: HashMap<&str, (u64, u32)> = HashMap::new();
     let mut longest = 0;
     for stream in &device.streams {
         let Some(wall) = of_phase(stream) else { continue };
         longest = longest.max(wall);
         let totals =
             stream.totals.iter().filter(|of| of.phase == Some(phase) && of.category.is_some());
-        for total in totals {
-            let sum = sums.entry(&total.stats.name).or_default();
+        for total in totals.filter(|of| of.stats.exclusive_ns > 0) {
+            let (sum, on) = sums.entry(&total.stats.name).or_default();
             *sum = sum.saturating_add(total.stats.exclusive_ns);
+            *on += 1;
         }
     }
-    let (brick, ns) = sums.into_iter().max_by_key(|&(name, ns)| (ns, std::cmp::Reverse(name)))?;
-    let ran_ns = Some(ns).filter(|_| device.streams.len() == 1);
+    let all = sums.into_iter();
+    let (brick, (ns, on)) = all.max_by_key(|&(name, (ns, _))| (ns, std::cmp::Reverse(name)))?;
+    // Streams may have run it at once.
+    let ran_ns = Some(ns).filter(|_| on == 1);
     Some(Top { brick, ran_ns, wall_ns: longest })
 }
 

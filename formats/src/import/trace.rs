@@ -454,6 +454,10 @@ fn cut_early(timed: &mut [Timed]) -> u64 {
             if late <= 0 || (!is_over && late <= early.min(ROUNDED_NS)) {
                 break true;
             }
+            // A pass keeps its begin, whatever goes on behind it.
+            if !is_over && timed[around].phase().is_some() && event.phase().is_none() {
+                break false;
+            }
             if stack.len() - kept == MOST_EARLY || (!is_over && early > ROUNDED_NS) {
                 // What goes on into a pass is removed later, and the pass is kept.
                 break event.phase().is_some();

@@ -61,6 +61,8 @@ impl Launch {
 
 /// So well are the clocks of host and device aligned in another program's file.
 const ALIGNED_NS: i64 = 10_000;
+/// Clocks that were aligned drift apart by less than this.
+const FAR_NS: i64 = 1_000_000;
 /// Nothing waits so long in a queue while somebody records it: an hour.
 const LONGEST_DELAY_NS: i64 = 3_600_000_000_000;
 
@@ -71,15 +73,19 @@ pub struct ClockMisfits {
     pub launched: u64,
     /// What begins before its launch.
     pub before: u64,
+    /// What begins more than a millisecond before it.
+    pub far_before: u64,
     /// What begins more than an hour after it.
     pub long_after: u64,
 }
 
 impl ClockMisfits {
-    /// Whether no time of the device can be compared with one of the host.
+    /// Whether no time of the device can be compared with one of the host. A few that are little too early say nothing of the
+    /// others.
     #[must_use]
     pub const fn any(self) -> bool {
-        self.before > 0 || self.long_after > 0
+        let is_often = self.before.saturating_mul(100) > self.launched;
+        self.far_before > 0 || self.long_after > 0 || is_often
     }
 }
 
@@ -95,6 +101,7 @@ impl DeviceProfile {
                 let delay = launch.delay_ns(span);
                 misfits.launched += 1;
                 misfits.before += u64::from(delay < -ALIGNED_NS);
+                misfits.far_before += u64::from(delay < -FAR_NS);
                 misfits.long_after += u64::from(delay > LONGEST_DELAY_NS);
             }
         }

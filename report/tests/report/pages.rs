@@ -363,7 +363,7 @@ fn a_finding_that_no_command_tests_says_why() {
     let mut profile = Profile::from_json(&text.expect("a run"), file.as_ref()).expect("a profile");
     assert!(html_of(&page(&profile), "findings").contains("-np 8 -c 2048"), "its own command");
     profile.run.as_mut().expect("a run").command = vec!["serve.py".to_owned()];
-    let (page, _) = traced(&profile);
+    let page = page(&profile);
     let said = "the flags of the program that was started are not known here";
     assert!(html_of(&page, "findings").contains("<dt>untested</dt>"), "{page}");
     assert!(section(&page, "findings").contains(said), "{page}");

@@ -37,6 +37,14 @@ fn left_out(profile: &Profile) -> Vec<(&str, u64)> {
 const CUT: &str = "the ends of events that don't quite nest, up to 2 µs of each";
 
 #[test]
+fn a_pass_keeps_its_begin_whatever_ends_behind_it() {
+    for (end, left) in [(r#""ts":1,"dur":100.5"#, 1_000), (r#""ts":1,"dur":101.5"#, 100_000)] {
+        let profile = decoded(&list(&[("X", "decode", r#""ts":0,"dur":100"#), ("X", "attn", end)]));
+        assert_eq!(decode_time(&profile), (1, 100_000, left), "{end}");
+    }
+}
+
+#[test]
 fn an_event_that_begins_a_little_early_nests() {
     for (times, attn, left) in [
         (r#""ts":9.5,"dur":50.5"#, Some(50_000), 10_000),

@@ -333,7 +333,7 @@ fn a_spread_that_is_no_number_costs_no_row() {
 
 #[test]
 fn a_repetition_without_a_time_is_left_out_and_counted() {
-    let note = [("repetitions whose time is 0 ns, or no time".to_owned(), 1)];
+    let note = [("repetitions whose time is no whole number of nanoseconds above 0".to_owned(), 1)];
     for none in ["0", "-5", "18446744073709551615", "null", "nan", "\"fast\""] {
         let text = LLAMA_BENCH.replace("6500000000,", &format!("{none},"));
         let profile = imported(&text, Format::LlamaBench);
@@ -354,7 +354,11 @@ fn a_row_that_cant_be_read_costs_only_itself() {
         ("\"n_gen\":128", "\"n_gen\":0", "n_prompt: is 0, and so is n_gen"),
         ("\"n_gen\":128", "\"n_gen\":1e12", "n_gen: is not a whole number of tokens"),
         ("[6400000000,6500000000,6600000000]", "[]", "samples_ns: is empty"),
-        ("[6400000000,6500000000,6600000000]", "[0]", "samples_ns: has no time above 0 ns"),
+        (
+            "[6400000000,6500000000,6600000000]",
+            "[0]",
+            "samples_ns: has no whole number of nanoseconds above 0",
+        ),
         ("\"samples_ns\"", "\"samples\"", "samples_ns: is missing"),
     ] {
         let odd = last.replace(from, to);

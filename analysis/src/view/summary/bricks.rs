@@ -176,6 +176,12 @@ impl Main {
 
     /// The share of bricks in which any of them ran; `None` if it isn't known when that was.
     pub(super) fn share_of(&self, bricks: &[Brick]) -> Option<f64> {
+        if let [brick] = bricks {
+            return match &brick.ran {
+                Some(ran) => ran.ns().map(|ns| self.share(ns as f64)),
+                None => Some(self.share(brick.own_ns)),
+            };
+        }
         let is_on_streams = bricks.iter().any(|brick| brick.ran.is_some());
         let ns = match is_on_streams {
             true => Ran::any_of(bricks.iter().filter_map(|brick| brick.ran.as_ref())).ns()? as f64,

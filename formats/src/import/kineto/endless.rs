@@ -14,8 +14,9 @@ use crate::import::trace::{Timed, Trace};
 const MANY_TIMES: u64 = 1_000;
 const LONG_NS: u64 = 1_000_000_000;
 /// The same within a graph, whose kernels run one after the other or on branches that are as long: of one that lasts over the
-/// next ones.
+/// whole of the next one, and for [`LONG_IN_A_GRAPH_NS`].
 const TIMES_IN_A_GRAPH: u64 = 100;
+const LONG_IN_A_GRAPH_NS: u64 = 10_000_000;
 /// No kernel is recorded that lasts for an hour.
 const ENDLESS_NS: u64 = 3_600_000_000_000;
 
@@ -32,6 +33,9 @@ pub(super) fn count(trace: &Trace, timed: &[Timed], host: &Host, table: &Table) 
                 && !collective::is_one(trace, event, None)
         })
         .collect();
+    if works.iter().all(|(_, event)| event.end.abs_diff(event.start) < LONG_IN_A_GRAPH_NS) {
+        return 0;
+    }
     let medians = medians(&works);
     // As the streams run them.
     let place = |link: Option<&Link>| link.map(|link| (link.device, link.stream, link.process));
@@ -41,6 +45,8 @@ pub(super) fn count(trace: &Trace, timed: &[Timed], host: &Host, table: &Table) 
         let ns = event.end.abs_diff(event.start);
         let next = works.get(at + 1).filter(|(of, _)| place(*of) == place(*link));
         let lasts_over_next = next.is_some_and(|(_, next)| next.start < event.end);
+        // A kernel may begin while the one before it ends.
+        let lasts_beyond_next = next.is_some_and(|(_, next)| next.end < event.end);
         let in_graph = link.and_then(|link| launch_of(host, link)).is_some_and(|of| of.is_graph);
         // Of others that last over the next one, the next one tells.
         if lasts_over_next && !in_graph {
@@ -50,7 +56,10 @@ pub(super) fn count(trace: &Trace, timed: &[Timed], host: &Host, table: &Table) 
         let is_times = |times: u64| median.is_some_and(|median| ns / median >= times);
         let is_endless = ns >= ENDLESS_NS
             || ns >= LONG_NS && is_times(MANY_TIMES)
-            || in_graph && lasts_over_next && is_times(TIMES_IN_A_GRAPH);
+            || in_graph
+                && lasts_beyond_next
+                && ns >= LONG_IN_A_GRAPH_NS
+                && is_times(TIMES_IN_A_GRAPH);
         endless += u64::from(is_endless);
     }
     endless

@@ -456,6 +456,7 @@ fn clock_misfits(profile: &Profile) -> ClockMisfits {
     for of in profile.devices.iter().map(DeviceProfile::clock_misfits) {
         all.launched += of.launched;
         all.before += of.before;
+        all.far_before += of.far_before;
         all.long_after += of.long_after;
     }
     all

@@ -181,7 +181,10 @@ fn tests_in(value: Value) -> Vec<Map<String, Value>> {
 /// The test in the first line behind what is no part of it, such as the time that a logger puts before each line, and where
 /// the test ends.
 fn behind_a_prefix(text: &str) -> Option<(Map<String, Value>, usize)> {
-    let begins = text.lines().next()?.find("{\"")?;
+    // Whichever comes first, so that a file of one line isn't read to its end for each test.
+    let pairs = text.bytes().zip(text.bytes().skip(1));
+    let begins =
+        pairs.take_while(|(byte, _)| *byte != b'\n').position(|pair| pair == (b'{', b'"'))?;
     let mut values = serde_json::Deserializer::from_str(&text[begins..]).into_iter::<Value>();
     match values.next() {
         Some(Ok(Value::Object(fields))) if is_test(&fields) => {
@@ -199,7 +202,11 @@ fn row(number: usize, fields: Map<String, Value>, at: &At<'_>) -> Result<BenchRo
         .ok_or_else(|| at.place(place("samples_ns"), what_it_is(fields.get("samples_ns"))))?;
     let samples_ns: Vec<u64> = samples.iter().filter_map(nanos).collect();
     if samples_ns.is_empty() {
-        let what = if samples.is_empty() { "is empty" } else { "has no time above 0 ns" };
+        let what = if samples.is_empty() {
+            "is empty"
+        } else {
+            "has no whole number of nanoseconds above 0"
+        };
         return Err(at.place(place("samples_ns"), what));
     }
     if samples_ns.iter().try_fold(0_u64, |sum, ns| sum.checked_add(*ns)).is_none() {

@@ -81,7 +81,10 @@ impl Rows {
             (format!("lines that are no part of the results, such as `{lines}`"), self.skipped),
             ("rows that aren't whole JSON".to_owned(), self.broken),
             (format!("rows that can't be read{first}"), self.refused),
-            ("repetitions whose time is 0 ns, or no time".to_owned(), repetitions),
+            (
+                "repetitions whose time is no whole number of nanoseconds above 0".to_owned(),
+                repetitions,
+            ),
             ("standard deviations that are no number, such as nan".to_owned(), spreads),
             (self.cut.clone().unwrap_or_default(), u64::from(self.cut.is_some())),
         ])
@@ -136,9 +139,12 @@ pub(super) fn whole_number(value: &Value) -> Option<u64> {
     u64::try_from(thousandths / 1000).ok().filter(|_| thousandths % 1000 == 0)
 }
 
-/// The time of a repetition. One of 0 ns was not timed, and one of more than 63 bits is what a clock that goes back makes.
+/// The time of a repetition. One of 0 ns was not timed, and one of more than 63 bits is what a clock that goes back makes. A few
+/// as a fraction or a text, such as `1.0`, are seconds.
 pub(super) fn nanos(value: &Value) -> Option<u64> {
-    whole_number(value).filter(|&ns| ns > 0 && i64::try_from(ns).is_ok())
+    const FEWEST: u64 = 1_000;
+    let is_sure = |ns: u64| value.is_u64() || ns >= FEWEST;
+    whole_number(value).filter(|&ns| ns > 0 && i64::try_from(ns).is_ok() && is_sure(ns))
 }
 
 #[cfg(test)]

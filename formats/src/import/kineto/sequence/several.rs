@@ -13,8 +13,11 @@ enum Part {
     Network {
         is_whole: bool,
     },
-    /// Products that could be of anything.
-    Products,
+    /// Products that could be of anything, how many, and whether a router is behind them.
+    Products {
+        count: usize,
+        is_router: bool,
+    },
     Nothing,
 }
 
@@ -31,7 +34,10 @@ impl Part {
             Some(at) if has_product(&part[..at]) => {
                 Self::Network { is_whole: has_product(&part[at..]) }
             }
-            _ if has_product(part) => Self::Products,
+            _ if has_product(part) => Self::Products {
+                count: part.iter().filter(|token| token.is_product()).count(),
+                is_router: part.contains(&Token::Router),
+            },
             _ => Self::Nothing,
         }
     }
@@ -44,6 +50,8 @@ pub(super) fn is_several(layer: &[Token]) -> bool {
     let (mut networks, mut is_of_another) = (0_usize, false);
     // Whether there were products since the last mixer or network that are of neither.
     let mut has_others = false;
+    // Whether these are one product, that of a router behind which the experts have a norm of their own, perhaps.
+    let mut is_one = false;
     // Whether the part before lacks its last product, and whether it is a network.
     let mut unended = None;
     for part in layer.split(|token| *token == Token::Norm) {
@@ -58,8 +66,17 @@ pub(super) fn is_several(layer: &[Token]) -> bool {
                 is_network = is_whole;
                 unended = (!is_whole).then_some(true);
             }
-            (Part::Products, Some(of_network)) => is_network = of_network,
-            (Part::Products, None) => has_others = true,
+            (Part::Products { count: 1, is_router: true }, before) => unended = before,
+            (Part::Products { .. }, Some(of_network)) => is_network = of_network,
+            (Part::Products { count, .. }, None) => {
+                is_one = count == 1 && !has_others;
+                has_others = true;
+            }
+        }
+        let first = part.iter().find(|token| token.is_product() || **token == Token::Router);
+        let begins_with_experts = matches!(first, Some(Token::Router | Token::Experts));
+        if is_network && is_one && part.contains(&Token::Experts) && begins_with_experts {
+            has_others = false;
         }
         if is_network {
             networks += 1;
@@ -102,6 +119,10 @@ mod tests {
             "NPNNrkAPNNPSPNNPRdESEcNN",
             "NPrkANPNPSNPNPRdESEc",
             "NPPNPNNNrkAPNNPSPNNPPPSPN",
+            // The same, whose router has a norm of its own.
+            "NPNNNrkAPNNPSPNNPRNESENN",
+            "NPNNrkAPNNPSPNNPNRdESEcNN",
+            "NPrkAPNPSPNPRNESEc",
             // A network before attention and one behind it.
             "NPSPNPAPNPSP",
         ] {
