@@ -259,7 +259,9 @@ mod tests {
     }
 
     /// The operations, with runs and nanoseconds; what was left out; whether the totals raise a doubt.
-    fn found(text: &str) -> (Vec<(String, u64, u64)>, Vec<(String, u64)>, bool) {
+    type Found = (Vec<(String, u64, u64)>, Vec<(String, u64)>, bool);
+
+    fn found(text: &str) -> Found {
         let at = At { path: Path::new("a.txt") };
         let profile = read(text, &at).map_err(|error| error.to_string()).expect(text);
         let sums = profile.totals.iter().map(|total| &total.stats);
