@@ -15,14 +15,16 @@ use brickscope_profile::{Profile, Request, Run};
 
 use self::missed::not_recorded;
 use super::layout::wrapped;
-use crate::findings::slow_tokens::queue_of_all;
+use crate::findings::slow_tokens::{self, queue_of_all};
 use crate::requests::{
-    Cause, Causes, Client, Costs, KINDS, LONGEST, Order, Requests, SLOW, SLOWEST, SLOWEST_FIRST,
-    Slow, Times, WithoutPrompts, missing_passes, times, too_few,
+    Cause, Causes, Client, Costs, KINDS, LONGEST, OfKind, Order, Requests, SLOW, SLOWEST,
+    SLOWEST_FIRST, Slow, Times, WithoutPrompts, is_by_client, missing_passes, times, too_few,
 };
 use crate::text::{cut, padded};
 use crate::words::{signed, time};
 
+/// What a run is called whose name isn't known.
+const UNNAMED: &str = "RUN";
 const NO_PASSES: &str = "No passes are in this run, so it doesn't say what tokens waited for.";
 
 /// The most names of neighbours on a screen.
@@ -38,6 +40,12 @@ const FEW: usize = 12;
 /// most 80 columns wide.
 #[must_use]
 pub fn requests(profile: &Profile) -> String {
+    requests_of_run(profile, UNNAMED)
+}
+
+/// The same of a run that commands have so called.
+#[must_use]
+pub fn requests_of_run(profile: &Profile, run: &str) -> String {
     let requests = Requests::of(profile);
     let all = requests.all();
     let mut text = String::new();
@@ -101,20 +109,25 @@ pub fn requests(profile: &Profile) -> String {
     if profile.passes.is_empty() {
         text.push('\n');
         wrapped(NO_PASSES, &mut text);
-        if seen::is_by_client(profile) {
-            seen::say(&mut text);
+        if is_by_client(profile) {
+            seen::say(run, &mut text);
         }
         return text;
     }
     let without = WithoutPrompts::of(&requests);
+    let kinds = Causes::of_kinds(&requests);
     let mut is_told = false;
     for (what, wanted) in KINDS {
         if let Some(slow) = Slow::of(&requests, wanted) {
             slow_ones(profile, what, &slow, &mut text);
         }
-        if let Some(causes) = Causes::of(&requests, wanted) {
+        if let Some((_, causes)) = kinds.iter().find(|(of, _)| *of == what) {
             is_told |= causes.most().is_some_and(|(cause, _)| cause == Cause::Queue);
-            why(what, &requests, &causes, &Costs::of(&without, &causes.slow), &mut text);
+            let costs = Costs::of(&without, &causes.slow);
+            why(what, &requests, causes, &costs, &mut text);
+            if let Some(advice) = advice(&requests, profile, &kinds, causes, &costs) {
+                wrapped(&format!("Next: {advice}"), &mut text);
+            }
         }
     }
     // Where all wait alike, none is slow.
@@ -151,8 +164,17 @@ fn which_to_look_at(requests: &Requests<'_>) -> String {
 ///
 /// If the profile has no such request, or several: a sentence that says so.
 pub fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
-    match seen::is_by_client(profile) {
-        true => seen::request(profile, wanted),
+    request_of_run(profile, wanted, UNNAMED)
+}
+
+/// The same of a run that commands have so called.
+///
+/// # Errors
+///
+/// Like [`request`].
+pub fn request_of_run(profile: &Profile, wanted: &str, run: &str) -> Result<String, String> {
+    match is_by_client(profile) {
+        true => seen::request(profile, wanted, run),
         false => one::request(profile, wanted),
     }
 }
@@ -322,16 +344,20 @@ fn why(what: &str, requests: &Requests<'_>, causes: &Causes, costs: &Costs, text
     for sentence in causes.overlaps(requests).into_iter().chain(costs.sentences()) {
         wrapped(&sentence, text);
     }
-    if let Some(advice) = advice(causes, costs) {
-        wrapped(&format!("Next: {advice}"), text);
-    }
 }
 
 /// What to try against the cause that most of the slow ones have, if they are some. Nothing where it is by chance that these
 /// have prompts beside them.
-fn advice(causes: &Causes, costs: &Costs) -> Option<&'static str> {
+fn advice(
+    requests: &Requests<'_>,
+    profile: &Profile,
+    kinds: &[OfKind],
+    causes: &Causes,
+    costs: &Costs,
+) -> Option<String> {
     let most = causes.most().map(|(cause, _)| cause);
-    most.filter(|cause| *cause != Cause::Prompts || !costs.is_by_chance)?.advice()
+    let most = most.filter(|cause| *cause != Cause::Prompts || !costs.is_by_chance)?;
+    slow_tokens::advice(requests, profile, kinds, most)
 }
 
 /// Requests in sentences: how they ended, how many tokens they had, and why some were slow.
@@ -350,9 +376,9 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         return words;
     }
     let without = WithoutPrompts::of(&requests);
+    let kinds = Causes::of_kinds(&requests);
     let mut is_told = false;
-    for (what, wanted) in KINDS {
-        let Some(causes) = Causes::of(&requests, wanted) else { continue };
+    for (what, causes) in &kinds {
         is_told |= causes.most().is_some_and(|(cause, _)| cause == Cause::Queue);
         let counts = causes.counts().into_iter();
         let counts = counts.map(|(cause, count)| format!("{} {}", cause.name(), grouped(count)));
@@ -363,7 +389,8 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         let costs = Costs::of(&without, &causes.slow);
         words.extend(causes.overlaps(&requests));
         words.extend(costs.sentences());
-        words.extend(advice(&causes, &costs).map(|advice| format!("Next: {advice}.")));
+        let advice = advice(&requests, profile, &kinds, causes, &costs);
+        words.extend(advice.map(|advice| format!("Next: {advice}.")));
     }
     let next = queue_of_all(&requests, profile).filter(|_| !is_told);
     words.extend(next.map(|next| format!("Next: {next}.")));
