@@ -5,6 +5,7 @@ mod missed;
 mod names;
 mod one;
 mod seen;
+mod slow;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,19 +21,15 @@ use crate::requests::{
     Cause, Causes, Client, Costs, KINDS, LONGEST, OfKind, Order, Requests, SLOW, SLOWEST,
     SLOWEST_FIRST, Slow, Times, WithoutPrompts, is_by_client, missing_passes, times, too_few,
 };
-use crate::text::{cut, padded};
-use crate::words::{signed, time};
+use crate::text::padded;
+use crate::words::time;
 
 /// What a run is called whose name isn't known.
 const UNNAMED: &str = "RUN";
 const NO_PASSES: &str = "No passes are in this run, so it doesn't say what tokens waited for.";
 
-/// The most names of neighbours on a screen.
-const MOST_NAMES: usize = 3;
-/// Columns of a request's name.
+/// Columns of a cause's name.
 const NAME: usize = 36;
-/// Columns of what lies in a piece of an interval: the longest of its names.
-const PIECE: usize = 45;
 /// More requests are listed where that is asked for.
 const FEW: usize = 12;
 
@@ -119,7 +116,7 @@ pub fn requests_of_run(profile: &Profile, run: &str) -> String {
     let mut is_told = false;
     for (what, wanted) in KINDS {
         if let Some(slow) = Slow::of(&requests, wanted) {
-            slow_ones(profile, what, &slow, &mut text);
+            slow::table(profile, what, &slow, &mut text);
         }
         if let Some((_, causes)) = kinds.iter().find(|(of, _)| *of == what) {
             is_told |= causes.most().is_some_and(|(cause, _)| cause == Cause::Queue);
@@ -389,66 +386,18 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         let costs = Costs::of(&without, &causes.slow);
         words.extend(causes.overlaps(&requests));
         words.extend(costs.sentences());
+        let kind = KINDS.into_iter().find(|(of, _)| of == what);
+        let slow = kind.and_then(|(_, wanted)| Slow::of(&requests, wanted));
+        words.extend(slow.and_then(|slow| {
+            let prompts = slow::prompts_of_others(profile, &slow)?;
+            Some(format!("{}. {prompts}", slow::slowest(what, &slow)))
+        }));
         let advice = advice(&requests, profile, &kinds, causes, &costs);
         words.extend(advice.map(|advice| format!("Next: {advice}.")));
     }
     let next = queue_of_all(&requests, profile).filter(|_| !is_told);
     words.extend(next.map(|next| format!("Next: {next}.")));
     words
-}
-
-/// The slowest hundredth beside the others.
-fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
-    text.push('\n');
-    let all = slow.slow + slow.others;
-    let (all, took) = (grouped(all), time(slow.slow_ns));
-    let more = time(slow.slow_ns - slow.others_ns);
-    let (n, of_slow, of_others) = match slow.slow {
-        1 => (String::new(), "", " on average"),
-        n => (grouped(n) + " ", " on average", ""),
-    };
-    let took = format!("{took}{of_slow}, {more} more than the others{of_others}");
-    wrapped(&format!("The slowest {n}of {all} {what}s took {took}:"), text);
-    let line = |name: &str, slow_ns: f64, others_ns: f64, text: &mut String| {
-        let _ = writeln!(
-            text,
-            "{}  {:>9}  {:>9}  {:>10}",
-            padded(name, PIECE),
-            time(slow_ns),
-            time(others_ns),
-            signed(slow_ns - others_ns),
-        );
-    };
-    let _ = writeln!(text, "{:PIECE$}  {:>9}  {:>9}  {:>10}", "", "slow", "others", "more");
-    for (piece, slow_ns, others_ns) in &slow.pieces {
-        line(piece.name(), *slow_ns, *others_ns, text);
-    }
-    line("together", slow.slow_ns, slow.others_ns, text);
-    if !slow.neighbours.is_empty() {
-        let names = slow.neighbours.iter().take(MOST_NAMES).map(|of| {
-            let known = profile.requests.get(of.request as usize);
-            let id = known.map_or("requests that aren't known", |request| &request.id);
-            let (id, tokens) = (cut(&printable(id), NAME), grouped(of.tokens));
-            let tokens = if of.tokens == 1 { "1 token".to_owned() } else { tokens + " tokens" };
-            match slow.slow {
-                1 => format!("{id} ({tokens})"),
-                _ => format!("{id} ({tokens}) in {}", grouped(of.in_slow)),
-            }
-        });
-        let names: Vec<String> = names.collect();
-        let rest = slow.neighbours.len() - names.len();
-        let more = match rest {
-            0 => String::new(),
-            1 => ", and 1 other".to_owned(),
-            _ => format!(", and {} others", grouped(rest as u64)),
-        };
-        let these = if slow.slow == 1 { "this one" } else { "these" };
-        wrapped(&format!("Prompts of others in {these}: {}{more}.", names.join(", ")), text);
-    }
-    let too = if slow.neighbours.is_empty() { "" } else { ", too" };
-    if let Some(waited) = slow.waited.sentence(slow.slow, too) {
-        wrapped(&waited, text);
-    }
 }
 
 #[cfg(test)]
