@@ -80,11 +80,10 @@ pub(crate) fn run(args: &RequestsArgs) -> Result<()> {
         let wanted = wanted.transpose().map_err(anyhow::Error::msg)?;
         return output::print(as_json(&profile, wanted, client)? + "\n");
     }
+    let name = output::shown(&run);
     let text = match wanted {
-        Some(id) => {
-            view::request_of_run(&profile, id, &output::shown(&run)).map_err(anyhow::Error::msg)?
-        }
-        None => view::requests_of_run(&profile, &output::shown(&run)),
+        Some(id) => view::request_of_run(&profile, id, &name).map_err(anyhow::Error::msg)?,
+        None => view::requests_of_run(&profile, &name),
     };
     let client = client.map(|client| format!("\n{}", view::requests_of_client(&client)));
     output::print(text + &client.unwrap_or_default())

@@ -298,7 +298,9 @@ fn crowded() -> Profile {
     profiler.enable();
     let requests = profiler.requests();
     let [a, b, c] = ["chatcmpl-1", "chatcmpl-2", "/completion 3"].map(|id| requests.arrive(id));
-    [a, b, c].map(|of| requests.admit(of));
+    for of in [a, b, c] {
+        requests.admit(of);
+    }
     for nth in 0..30 {
         let mut parts = vec![Part::decode(a, nth)];
         let is_slow = nth == 20;
