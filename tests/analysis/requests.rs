@@ -182,6 +182,11 @@ fn the_neighbour_of_slow_tokens_is_named_with_what_they_have_more() {
     assert!(unwrapped(&text).contains(slowest), "{text}");
     assert!(unwrapped(&text).contains(r"in this one: long\u{7}prompt (2,048 tokens)."), "{text}");
     assert!(!text.contains('\u{7}'), "{text}");
+    // The report has it, too.
+    let in_words = view::requests_in_words(&profile).join(" ");
+    let said =
+        r"the others on average. Prompts of others in this one: long\u{7}prompt (2,048 tokens).";
+    assert!(in_words.contains(slowest) && in_words.contains(said), "{in_words}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     insta::assert_snapshot!(text);
 }
@@ -587,6 +592,7 @@ fn what_to_try_is_said_where_most_slow_tokens_have_one_cause() {
         unwrapped(&view::requests(&profile))
     };
     assert!(of(10).contains("prompts of others 10 A prompt of another in"), "{}", of(10));
-    assert!(of(10).contains("Next: prompts in smaller pieces"), "{}", of(10));
+    let next = "Next: prompts in pieces of at most 256 tokens, or long ones elsewhere";
+    assert!(of(10).contains(next), "{}", of(10));
     assert!(of(4).contains("prompts of others 4") && !of(4).contains("Next:"), "{}", of(4));
 }

@@ -155,6 +155,11 @@ fn each_planted_cause_is_found_alone_with_what_was_waited() {
         let said = &finding.evidence[0].text;
         let said = said.split_once("Most of what was more:").expect("counts").0;
         assert!(requests.contains(said), "{said}: {requests}");
+        // And so is what to try, with the value of a flag.
+        let next = format!("Next: {}", finding.advice);
+        assert!(requests.contains(&next), "{next}: {requests}");
+        let in_words = view::requests_in_words(&profile);
+        assert!(in_words.contains(&format!("{next}.")), "{next}: {in_words:?}");
         assert!(finding.evidence.iter().any(|of| of.place == "/requests, id"), "{finding:?}");
         let text = view::findings(&profile, Some("runs/a"));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

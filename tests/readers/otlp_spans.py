@@ -36,8 +36,9 @@ def parsed(path):
     for of in told["resourceSpans"]:
         for scope in of["scopeSpans"]:
             for span in scope["spans"]:
-                for key in {"traceId", "spanId", "parentSpanId"} & set(span):
-                    span[key] = base64.b64encode(bytes.fromhex(span[key])).decode()
+                for named in [span, *span.get("links", [])]:
+                    for key in {"traceId", "spanId", "parentSpanId"} & set(named):
+                        named[key] = base64.b64encode(bytes.fromhex(named[key])).decode()
     return json_format.ParseDict(told, ExportTraceServiceRequest())
 
 
@@ -66,6 +67,7 @@ def check(profile, told, request):
     found = traces(request)
     same("traces", len(found), len(ended))
     n_spans = 0
+    roots = {(root.trace_id, root.span_id): number for number, (root, _) in zip(ended, found)}
     for number, (root, others) in zip(ended, found):
         of, intervals = profile["requests"][number], told["requests"][number]["intervals"]
         where, known = of["id"], attributes(root)
@@ -97,6 +99,12 @@ def check(profile, told, request):
             same(f"{where}: pieces of {span.name}", sum(pieces.values()), length)
             sums.update(pieces)
             tokens = [i for i in intervals if i["until"] not in ("1", "end")]
+            for link in span.links:
+                # To another request, by its name.
+                other = roots[link.trace_id, link.span_id]
+                called = {of.key: value_of(of.value) for of in link.attributes}
+                name = called.get("gen_ai.response.id", called.get("brickscope.request"))
+                same(f"{where}: a neighbour", (name, other != number), (profile["requests"][other]["id"], True))
             if span.name == "further tokens":
                 same(f"{where}: tokens", attributes(span)["brickscope.tokens"], len(tokens))
         same(f"{where}: where its spans end", end, root.end_time_unix_nano)

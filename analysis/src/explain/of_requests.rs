@@ -5,7 +5,7 @@ use brickscope_profile::text::{count, grouped, printable};
 
 use super::Section;
 use crate::requests::{
-    Cause, Causes, KINDS, OF_CLIENT, Piece, Requests, Slow, Times, times, too_few,
+    Cause, Causes, KINDS, Piece, Requests, Slow, Times, is_by_client, times, too_few,
 };
 use crate::text::cut;
 use crate::words::time;
@@ -129,7 +129,7 @@ fn neighbours(profile: &Profile) -> Vec<Section> {
 
 /// What a client took to send, from when each request was due.
 fn late(profile: &Profile) -> Vec<Section> {
-    if profile.run.as_ref().is_none_or(|run| run.backend != OF_CLIENT) {
+    if !is_by_client(profile) {
         return vec![Section::new("", "none: this run is of no client")];
     }
     let sent = profile.requests.iter();
@@ -142,6 +142,7 @@ mod tests {
     use brickscope_profile::{ClockInfo, Part, Pass, PassPart, Phase, Request, Run};
 
     use super::*;
+    use crate::requests::OF_CLIENT;
 
     const MS: u64 = 1_000_000;
 

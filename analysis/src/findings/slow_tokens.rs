@@ -15,7 +15,7 @@ use self::queue::Queued;
 use super::facts::Facts;
 use super::server::{Flag, Server};
 use super::{Finding, FindingKind, Findings, Waits, gaps};
-use crate::requests::{Alone, Cause, Caused, Causes, KINDS, Piece, Requests};
+use crate::requests::{Alone, Cause, Caused, Causes, OfKind, Piece, Requests};
 use crate::text::cut;
 use crate::typical::passes_text;
 use crate::words::{many, quoted, time};
@@ -62,21 +62,11 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         return;
     }
     let requests = Requests::of(profile);
-    let kinds = KINDS.into_iter();
-    let kinds: Vec<(&str, Causes)> =
-        kinds.filter_map(|(what, wanted)| Some((what, Causes::of(&requests, wanted)?))).collect();
+    let kinds = Causes::of_kinds(&requests);
     for (cause, rule) in RULES {
-        let mut slowed: Vec<Slowed<'_>> = kinds
-            .iter()
-            .filter(|(_, causes)| causes.most().is_some_and(|(most, _)| most == cause))
-            .map(|(what, causes)| Slowed {
-                what,
-                causes,
-                of: causes.slow.iter().filter(|of| of.cause == cause).collect(),
-            })
-            .collect();
-        if cause == Cause::Prompts && !slowed.is_empty() {
-            prompts::leave_out_chance(&requests, rule, &mut slowed, findings);
+        let (slowed, by_chance) = slowed_by(&requests, &kinds, cause);
+        for what in by_chance {
+            findings.unknown(rule, prompts::not_known(what));
         }
         let queued = match cause {
             Cause::Queue => Queued::of(&requests, profile),
@@ -95,6 +85,46 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         };
         findings.found.push(found);
     }
+}
+
+/// The kinds of tokens of which most slow ones have a cause, and those where it is by chance that they do.
+fn slowed_by<'c>(
+    requests: &Requests<'_>,
+    kinds: &'c [OfKind],
+    cause: Cause,
+) -> (Vec<Slowed<'c>>, Vec<&'static str>) {
+    let mut slowed: Vec<Slowed<'c>> = kinds
+        .iter()
+        .filter(|(_, causes)| causes.most().is_some_and(|(most, _)| most == cause))
+        .map(|(what, causes)| Slowed {
+            what,
+            causes,
+            of: causes.slow.iter().filter(|of| of.cause == cause).collect(),
+        })
+        .collect();
+    let is_of_prompts = cause == Cause::Prompts && !slowed.is_empty();
+    let by_chance =
+        if is_of_prompts { prompts::take_out_chance(requests, &mut slowed) } else { Vec::new() };
+    (slowed, by_chance)
+}
+
+/// What to try against a cause of slow tokens: with the value of a flag, as the finding of it says, if there is one.
+pub(crate) fn advice(
+    requests: &Requests<'_>,
+    profile: &Profile,
+    kinds: &[OfKind],
+    cause: Cause,
+) -> Option<String> {
+    let rule = RULES.iter().find(|(of, _)| *of == cause).map(|(_, rule)| *rule);
+    // Of requests that were kept because they are slow there is no finding, and how many share a pass isn't known.
+    let rule = rule.filter(|_| profile.kept.is_none());
+    if let Some(rule) = rule {
+        let (slowed, _) = slowed_by(requests, kinds, cause);
+        if !slowed.is_empty() {
+            return Some(finding(requests, profile, cause, rule, &slowed).advice);
+        }
+    }
+    cause.advice().map(str::to_owned)
 }
 
 fn finding(

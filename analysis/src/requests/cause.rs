@@ -16,6 +16,9 @@ const FEWEST_SLOW: usize = 5;
 /// A kind of tokens: its name, and whether an interval ends with one.
 type Kind = (&'static str, fn(Until) -> bool);
 
+/// A kind of tokens by its name, with why its slow ones were.
+pub(crate) type OfKind = (&'static str, Causes);
+
 /// The kinds of tokens that are held against each other.
 pub(crate) const KINDS: [Kind; 2] = [
     ("first token", |until| until == Until::FirstToken),
@@ -177,6 +180,12 @@ pub(super) fn median(values: &mut [u64]) -> u64 {
 }
 
 impl Causes {
+    /// Of each kind of tokens of which there are enough.
+    pub(crate) fn of_kinds(requests: &Requests<'_>) -> Vec<OfKind> {
+        let kinds = KINDS.into_iter();
+        kinds.filter_map(|(what, wanted)| Some((what, Self::of(requests, wanted)?))).collect()
+    }
+
     /// Of the intervals with an end that is wanted. `None` if there are fewer than 20.
     ///
     /// One that had been computed for half of what it took more has that cause: whatever ran then wasn't for it. Any other has

@@ -17,6 +17,23 @@ const FEWEST: usize = 20;
 /// The backend of a run that has what a client of a server saw.
 pub const OF_CLIENT: &str = "a client of a server";
 
+/// Why such a run doesn't say where the time of its requests went.
+pub const ONLY_CLIENT: &str =
+    "Only the client saw this: what tokens waited for is in the server's run, if one was recorded";
+
+/// Whether a run has what a client of a server saw.
+#[must_use]
+pub fn is_by_client(profile: &Profile) -> bool {
+    profile.run.as_ref().is_some_and(|run| run.backend == OF_CLIENT)
+}
+
+/// How long after it was due a client sent a request, in nanoseconds. `None` if it was sent at once.
+#[must_use]
+pub fn late_ns(of: &Request) -> Option<u64> {
+    let late = of.admitted_ns?.saturating_sub(of.arrived_ns);
+    Some(late).filter(|ns| *ns > 0)
+}
+
 /// A stretch between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -35,8 +35,8 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::alone::{Alone, OWN};
 pub use self::cause::{Cause, Caused, Causes, SLOW};
-pub(crate) use self::cause::{FEWEST, KINDS};
-pub use self::client::{Client, NoClient, OF_CLIENT, Way};
+pub(crate) use self::cause::{FEWEST, KINDS, OfKind};
+pub use self::client::{Client, NoClient, OF_CLIENT, ONLY_CLIENT, Way, is_by_client, late_ns};
 pub use self::list::{LONGEST, Listed, SLOWEST, SLOWEST_FIRST};
 pub(crate) use self::neighbour::CHANCE;
 pub use self::neighbour::{Beside, Cost, Costs, NotKnown, PromptCost, Sum, WithoutPrompts};
@@ -279,10 +279,15 @@ pub(crate) fn missing_passes(profile: &Profile) -> u64 {
 /// no load of its own, so `brickscope try` can't make it again. The run of a client has no passes.
 #[must_use]
 pub fn is_server(profile: &Profile) -> bool {
-    let were_kept = profile.kept.as_ref().is_some_and(|kept| kept.requests.is_some());
     let has_passes = !profile.passes.is_empty() || !profile.phases.is_empty();
-    let came = !profile.requests.is_empty() || profile.dropped.missed_requests > 0;
-    has_passes && (were_kept || came)
+    has_passes && requests_came(profile)
+}
+
+/// Whether requests came to what a run is of, recorded or not.
+#[must_use]
+pub fn requests_came(profile: &Profile) -> bool {
+    let were_kept = profile.kept.as_ref().is_some_and(|kept| kept.requests.is_some());
+    were_kept || !profile.requests.is_empty() || profile.dropped.missed_requests > 0
 }
 
 /// The least that this many in a hundred don't exceed: one of them, so that screens and causes have the same median.

@@ -71,6 +71,9 @@ pub struct Summary {
     /// How many passes of the run were disturbed, and how many there are; `None` likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<[u64; 2]>,
+    /// Whether tokens of the run are counted by the phases of its passes, which requests share; not from an older brickscope.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub counts_by_passes: bool,
 }
 
 impl Summary {

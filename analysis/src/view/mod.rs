@@ -70,8 +70,8 @@ pub use self::machine::{ceilings, machine};
 pub use self::ranks_compared::ranks_compared_in_words;
 pub use self::report::{machine_in_words, report};
 pub use self::requests::{
-    client as requests_of_client, list_of_requests, request, requests, requests_in_words,
-    table_of_times, times_of_requests,
+    client as requests_of_client, list_of_requests, request, request_of_run, requests,
+    requests_in_words, requests_of_run, table_of_times, times_of_requests,
 };
 pub use self::roofline::{memory_readings, roofline, swings_in_words};
 pub use self::roofline_svg::roofline_svg;

@@ -5,6 +5,7 @@ mod missed;
 mod names;
 mod one;
 mod seen;
+mod slow;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,22 +16,20 @@ use brickscope_profile::{Profile, Request, Run};
 
 use self::missed::not_recorded;
 use super::layout::wrapped;
-use crate::findings::slow_tokens::queue_of_all;
+use crate::findings::slow_tokens::{self, queue_of_all};
 use crate::requests::{
-    Cause, Causes, Client, Costs, KINDS, LONGEST, Order, Requests, SLOW, SLOWEST, SLOWEST_FIRST,
-    Slow, Times, WithoutPrompts, missing_passes, times, too_few,
+    Cause, Causes, Client, Costs, KINDS, LONGEST, OfKind, Order, Requests, SLOW, SLOWEST,
+    SLOWEST_FIRST, Slow, Times, WithoutPrompts, is_by_client, missing_passes, times, too_few,
 };
-use crate::text::{cut, padded};
-use crate::words::{signed, time};
+use crate::text::padded;
+use crate::words::time;
 
+/// What a run is called whose name isn't known.
+const UNNAMED: &str = "RUN";
 const NO_PASSES: &str = "No passes are in this run, so it doesn't say what tokens waited for.";
 
-/// The most names of neighbours on a screen.
-const MOST_NAMES: usize = 3;
-/// Columns of a request's name.
+/// Columns of a cause's name.
 const NAME: usize = 36;
-/// Columns of what lies in a piece of an interval: the longest of its names.
-const PIECE: usize = 45;
 /// More requests are listed where that is asked for.
 const FEW: usize = 12;
 
@@ -38,6 +37,12 @@ const FEW: usize = 12;
 /// most 80 columns wide.
 #[must_use]
 pub fn requests(profile: &Profile) -> String {
+    requests_of_run(profile, UNNAMED)
+}
+
+/// The same of a run that commands have so called.
+#[must_use]
+pub fn requests_of_run(profile: &Profile, run: &str) -> String {
     let requests = Requests::of(profile);
     let all = requests.all();
     let mut text = String::new();
@@ -101,20 +106,25 @@ pub fn requests(profile: &Profile) -> String {
     if profile.passes.is_empty() {
         text.push('\n');
         wrapped(NO_PASSES, &mut text);
-        if seen::is_by_client(profile) {
-            seen::say(&mut text);
+        if is_by_client(profile) {
+            seen::say(run, &mut text);
         }
         return text;
     }
     let without = WithoutPrompts::of(&requests);
+    let kinds = Causes::of_kinds(&requests);
     let mut is_told = false;
     for (what, wanted) in KINDS {
         if let Some(slow) = Slow::of(&requests, wanted) {
-            slow_ones(profile, what, &slow, &mut text);
+            slow::table(profile, what, &slow, &mut text);
         }
-        if let Some(causes) = Causes::of(&requests, wanted) {
+        if let Some((_, causes)) = kinds.iter().find(|(of, _)| *of == what) {
             is_told |= causes.most().is_some_and(|(cause, _)| cause == Cause::Queue);
-            why(what, &requests, &causes, &Costs::of(&without, &causes.slow), &mut text);
+            let costs = Costs::of(&without, &causes.slow);
+            why(what, &requests, causes, &costs, &mut text);
+            if let Some(advice) = advice(&requests, profile, &kinds, causes, &costs) {
+                wrapped(&format!("Next: {advice}"), &mut text);
+            }
         }
     }
     // Where all wait alike, none is slow.
@@ -151,8 +161,17 @@ fn which_to_look_at(requests: &Requests<'_>) -> String {
 ///
 /// If the profile has no such request, or several: a sentence that says so.
 pub fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
-    match seen::is_by_client(profile) {
-        true => seen::request(profile, wanted),
+    request_of_run(profile, wanted, UNNAMED)
+}
+
+/// The same of a run that commands have so called.
+///
+/// # Errors
+///
+/// Like [`request`].
+pub fn request_of_run(profile: &Profile, wanted: &str, run: &str) -> Result<String, String> {
+    match is_by_client(profile) {
+        true => seen::request(profile, wanted, run),
         false => one::request(profile, wanted),
     }
 }
@@ -322,16 +341,20 @@ fn why(what: &str, requests: &Requests<'_>, causes: &Causes, costs: &Costs, text
     for sentence in causes.overlaps(requests).into_iter().chain(costs.sentences()) {
         wrapped(&sentence, text);
     }
-    if let Some(advice) = advice(causes, costs) {
-        wrapped(&format!("Next: {advice}"), text);
-    }
 }
 
 /// What to try against the cause that most of the slow ones have, if they are some. Nothing where it is by chance that these
 /// have prompts beside them.
-fn advice(causes: &Causes, costs: &Costs) -> Option<&'static str> {
+fn advice(
+    requests: &Requests<'_>,
+    profile: &Profile,
+    kinds: &[OfKind],
+    causes: &Causes,
+    costs: &Costs,
+) -> Option<String> {
     let most = causes.most().map(|(cause, _)| cause);
-    most.filter(|cause| *cause != Cause::Prompts || !costs.is_by_chance)?.advice()
+    let most = most.filter(|cause| *cause != Cause::Prompts || !costs.is_by_chance)?;
+    slow_tokens::advice(requests, profile, kinds, most)
 }
 
 /// Requests in sentences: how they ended, how many tokens they had, and why some were slow.
@@ -350,9 +373,9 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         return words;
     }
     let without = WithoutPrompts::of(&requests);
+    let kinds = Causes::of_kinds(&requests);
     let mut is_told = false;
-    for (what, wanted) in KINDS {
-        let Some(causes) = Causes::of(&requests, wanted) else { continue };
+    for (what, causes) in &kinds {
         is_told |= causes.most().is_some_and(|(cause, _)| cause == Cause::Queue);
         let counts = causes.counts().into_iter();
         let counts = counts.map(|(cause, count)| format!("{} {}", cause.name(), grouped(count)));
@@ -363,65 +386,18 @@ pub fn requests_in_words(profile: &Profile) -> Vec<String> {
         let costs = Costs::of(&without, &causes.slow);
         words.extend(causes.overlaps(&requests));
         words.extend(costs.sentences());
-        words.extend(advice(&causes, &costs).map(|advice| format!("Next: {advice}.")));
+        let kind = KINDS.into_iter().find(|(of, _)| of == what);
+        let slow = kind.and_then(|(_, wanted)| Slow::of(&requests, wanted));
+        words.extend(slow.and_then(|slow| {
+            let prompts = slow::prompts_of_others(profile, &slow)?;
+            Some(format!("{}. {prompts}", slow::slowest(what, &slow)))
+        }));
+        let advice = advice(&requests, profile, &kinds, causes, &costs);
+        words.extend(advice.map(|advice| format!("Next: {advice}.")));
     }
     let next = queue_of_all(&requests, profile).filter(|_| !is_told);
     words.extend(next.map(|next| format!("Next: {next}.")));
     words
-}
-
-/// The slowest hundredth beside the others.
-fn slow_ones(profile: &Profile, what: &str, slow: &Slow, text: &mut String) {
-    text.push('\n');
-    let all = slow.slow + slow.others;
-    let (all, took) = (grouped(all), time(slow.slow_ns));
-    let more = time(slow.slow_ns - slow.others_ns);
-    let (n, of_slow, of_others) = match slow.slow {
-        1 => (String::new(), "", " on average"),
-        n => (grouped(n) + " ", " on average", ""),
-    };
-    let took = format!("{took}{of_slow}, {more} more than the others{of_others}");
-    wrapped(&format!("The slowest {n}of {all} {what}s took {took}:"), text);
-    let line = |name: &str, slow_ns: f64, others_ns: f64, text: &mut String| {
-        let _ = writeln!(
-            text,
-            "{}  {:>9}  {:>9}  {:>10}",
-            padded(name, PIECE),
-            time(slow_ns),
-            time(others_ns),
-            signed(slow_ns - others_ns),
-        );
-    };
-    let _ = writeln!(text, "{:PIECE$}  {:>9}  {:>9}  {:>10}", "", "slow", "others", "more");
-    for (piece, slow_ns, others_ns) in &slow.pieces {
-        line(piece.name(), *slow_ns, *others_ns, text);
-    }
-    line("together", slow.slow_ns, slow.others_ns, text);
-    if !slow.neighbours.is_empty() {
-        let names = slow.neighbours.iter().take(MOST_NAMES).map(|of| {
-            let known = profile.requests.get(of.request as usize);
-            let id = known.map_or("requests that aren't known", |request| &request.id);
-            let (id, tokens) = (cut(&printable(id), NAME), grouped(of.tokens));
-            let tokens = if of.tokens == 1 { "1 token".to_owned() } else { tokens + " tokens" };
-            match slow.slow {
-                1 => format!("{id} ({tokens})"),
-                _ => format!("{id} ({tokens}) in {}", grouped(of.in_slow)),
-            }
-        });
-        let names: Vec<String> = names.collect();
-        let rest = slow.neighbours.len() - names.len();
-        let more = match rest {
-            0 => String::new(),
-            1 => ", and 1 other".to_owned(),
-            _ => format!(", and {} others", grouped(rest as u64)),
-        };
-        let these = if slow.slow == 1 { "this one" } else { "these" };
-        wrapped(&format!("Prompts of others in {these}: {}{more}.", names.join(", ")), text);
-    }
-    let too = if slow.neighbours.is_empty() { "" } else { ", too" };
-    if let Some(waited) = slow.waited.sentence(slow.slow, too) {
-        wrapped(&waited, text);
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, bail};
 use brickscope::{Profile, time_rfc3339, write_atomically};
+use brickscope_analysis::requests::counts_by_passes;
 use brickscope_analysis::stacks::{Stacks, Unit};
 use brickscope_formats::export;
 use brickscope_sampler::{Sampled, Sampler};
@@ -438,6 +439,7 @@ impl Material {
             latency: self.profile.as_ref().map(latency).unwrap_or_default(),
             insights: self.profile.as_ref().map(insights).unwrap_or_default(),
             disturbed: self.profile.as_ref().and_then(disturbed),
+            counts_by_passes: self.profile.as_ref().is_some_and(counts_by_passes),
         };
         // Stacks that can't be drawn still have their figures.
         let picture = draw::svg(&stacks, &draw::Look::of(&summary));

@@ -7,8 +7,8 @@ use anyhow::{Result, anyhow};
 use brickscope::keep::KeptRequests;
 use brickscope::{Ending, Profile};
 use brickscope_analysis::requests::{
-    Cause, Causes, Client, Costs, InPasses, Interval, Order, Piece, PromptCost, Requests, Slow,
-    Times, Until, WithoutPrompts, times,
+    Cause, Causes, Client, Costs, InPasses, Interval, ONLY_CLIENT, Order, Piece, PromptCost,
+    Requests, Slow, Times, Until, WithoutPrompts, is_by_client, late_ns, times,
 };
 use brickscope_analysis::view;
 use serde::{Serialize, Serializer};
@@ -80,13 +80,12 @@ pub(crate) fn run(args: &RequestsArgs) -> Result<()> {
         let wanted = wanted.transpose().map_err(anyhow::Error::msg)?;
         return output::print(as_json(&profile, wanted, client)? + "\n");
     }
+    let name = output::shown(&run);
     let text = match wanted {
-        Some(id) => view::request(&profile, id).map_err(anyhow::Error::msg)?,
-        None => view::requests(&profile),
+        Some(id) => view::request_of_run(&profile, id, &name).map_err(anyhow::Error::msg)?,
+        None => view::requests_of_run(&profile, &name),
     };
     let client = client.map(|client| format!("\n{}", view::requests_of_client(&client)));
-    // What only its client saw names the command that puts it beside the server's run.
-    let text = text.replace("--client RUN", &format!("--client {}", output::shown(&run)));
     output::print(text + &client.unwrap_or_default())
 }
 
@@ -106,11 +105,14 @@ fn as_json(
     let requests = Requests::of(profile);
     let is_first = |until: Until| until == Until::FirstToken;
     let is_further = |until: Until| matches!(until, Until::Token(_));
-    let of_first = Causes::of(&requests, is_first);
-    let of_further = Causes::of(&requests, is_further);
+    // Without a pass nobody knows what tokens waited for.
+    let has_passes = !profile.passes.is_empty();
+    let of = |is: fn(Until) -> bool| if has_passes { Causes::of(&requests, is) } else { None };
+    let (of_first, of_further) = (of(is_first), of(is_further));
     let slow = of_first.iter().chain(&of_further).flat_map(|of| &of.slow);
     let caused: HashMap<(u32, u32), Cause> =
         slow.filter_map(|of| Some((key_of(&of.interval)?, of.cause))).collect();
+    let by_client = is_by_client(profile);
     let numbered = || requests.all().iter().zip(0_u32..);
     let chosen = || numbered().filter(|(_, number)| wanted.is_none_or(|of| of == *number));
     let each = || {
@@ -119,17 +121,20 @@ fn as_json(
             One {
                 id: &of.id,
                 arrived_ns: of.arrived_ns,
+                late_ns: if by_client { late_ns(of) } else { None },
                 ending: of.ending,
                 intervals: Each(move || {
                     requests
                         .intervals(number)
-                        .map(move |of| as_row(requests, of, caused, is_chosen))
+                        .map(move |of| as_row(requests, of, caused, is_chosen, by_client))
                 }),
             }
         })
     };
-    let slow =
-        |is: fn(Until) -> bool| Slow::of(&requests, is).map(|slow| slow_as_json(&requests, &slow));
+    let slow = |is: fn(Until) -> bool| {
+        let slow = if has_passes { Slow::of(&requests, is) } else { None };
+        slow.map(|slow| slow_as_json(&requests, &slow))
+    };
     let without = WithoutPrompts::of(&requests);
     let causes = |of: Option<Causes>| of.map(|of| causes_as_json(&requests, &without, &of));
     let kept = profile.kept.as_ref().and_then(|kept| kept.requests.as_ref());
@@ -137,6 +142,7 @@ fn as_json(
         times: times(profile),
         kept: kept.map(kept_as_json),
         missed_requests: profile.dropped.missed_requests,
+        pieces_absent: by_client.then_some(ONLY_CLIENT),
         requests: Each(each),
         slow_first_tokens: slow(is_first),
         slow_tokens: slow(is_further),
@@ -153,6 +159,8 @@ struct All<R> {
     kept: Option<Value>,
     #[serde(skip_serializing_if = "is_zero")]
     missed_requests: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pieces_absent: Option<&'static str>,
     requests: R,
     slow_first_tokens: Option<Value>,
     slow_tokens: Option<Value>,
@@ -170,6 +178,9 @@ fn is_zero(count: &u64) -> bool {
 struct One<'p, I> {
     id: &'p str,
     arrived_ns: u64,
+    /// From when it was due until its client sent it, if that took any time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    late_ns: Option<u64>,
     ending: Option<Ending>,
     intervals: I,
 }
@@ -179,7 +190,9 @@ struct Row<'p> {
     until: String,
     from_ns: u64,
     to_ns: u64,
-    pieces: BTreeMap<Piece, u64>,
+    /// Nothing of what a client saw.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pieces: Option<BTreeMap<Piece, u64>>,
     /// Tokens of its own prompt that its passes processed.
     #[serde(skip_serializing_if = "is_zero")]
     own_prompt_tokens: u64,
@@ -240,16 +253,18 @@ fn as_row<'p>(
     of: Interval,
     caused: &HashMap<(u32, u32), Cause>,
     is_chosen: bool,
+    by_client: bool,
 ) -> Row<'p> {
     let cause = key_of(&of).and_then(|key| caused.get(&key).copied());
     // Of slow tokens, and of the one request that was asked for.
-    let is_told = is_chosen || cause.is_some();
+    let is_told = (is_chosen || cause.is_some()) && !by_client;
+    let pieces = Piece::ALL.into_iter().zip(of.pieces).filter(|(_, ns)| *ns > 0);
     let is_queued = of.of(Piece::Queue) > 0;
     Row {
         until: of.until.to_string(),
         from_ns: of.from_ns,
         to_ns: of.to_ns,
-        pieces: Piece::ALL.into_iter().zip(of.pieces).filter(|(_, ns)| *ns > 0).collect(),
+        pieces: (!by_client).then(|| pieces.collect()),
         own_prompt_tokens: requests.own_prompt(&of).into_iter().fold(0, u64::saturating_add),
         neighbours: is_told.then(|| others(requests, &requests.beside(&of))),
         while_queued: (is_told && is_queued).then(|| others(requests, &requests.while_queued(&of))),

@@ -87,5 +87,6 @@ fn of_folded(stacks: &Stacks) -> Summary {
         latency: Vec::new(),
         insights: Vec::new(),
         disturbed: None,
+        counts_by_passes: false,
     }
 }

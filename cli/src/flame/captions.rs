@@ -73,17 +73,14 @@ pub(super) fn model(summary: &Summary) -> String {
 }
 
 pub(super) fn workload(summary: &Summary) -> String {
-    let Some(Run { backend, threads, prompt_tokens, generated_tokens, seed, .. }) = &summary.run
-    else {
+    let Some(run) = &summary.run else {
         return match &summary.command {
             Some(command) => shell(command),
             None => format!("workload {UNKNOWN}"),
         };
     };
-    let mut parts = Vec::new();
-    if (*prompt_tokens, *generated_tokens) != (0, 0) {
-        parts.push(format!("{prompt_tokens} tokens of prompt, {generated_tokens} generated"));
-    }
+    let Run { backend, threads, seed, .. } = run;
+    let mut parts: Vec<String> = tokens_of(run, summary).into_iter().collect();
     parts.extend(seed.map(|seed| format!("seed {seed}")));
     let what = parts.join(", ");
     let mut parts = vec![backend.clone()];
@@ -288,16 +285,23 @@ pub(super) fn titled(phase: Option<Phase>, name: &str, width: usize) -> String {
     phase + &name
 }
 
-/// The threads, backend and tokens of a run.
-pub(super) fn workload_of(run: &Run) -> String {
+/// The threads, backend and tokens of a run, if there is one.
+pub(super) fn workload_of(summary: &Summary) -> Option<String> {
+    let run = summary.run.as_ref()?;
     let mut parts = Vec::new();
     parts.extend((run.threads > 0).then(|| format!("{} threads", run.threads)));
     parts.extend(Some(run.backend.clone()).filter(|backend| !backend.is_empty()));
-    if (run.prompt_tokens, run.generated_tokens) != (0, 0) {
-        parts.push(format!("{} tokens of prompt", run.prompt_tokens));
-        parts.push(format!("{} generated", run.generated_tokens));
-    }
-    parts.join(", ")
+    parts.extend(tokens_of(run, summary));
+    Some(parts.join(", "))
+}
+
+/// How many tokens a run computed, by what they are counted by. `None` if nobody said.
+fn tokens_of(run: &Run, summary: &Summary) -> Option<String> {
+    let (prompt, generated) = (run.prompt_tokens, run.generated_tokens);
+    ((prompt, generated) != (0, 0)).then(|| match summary.counts_by_passes {
+        true => format!("{prompt} tokens in prefill passes, {generated} in decode passes"),
+        false => format!("{prompt} tokens of prompt, {generated} generated"),
+    })
 }
 
 /// A command, quoted so that a shell parses it back.
@@ -440,6 +444,7 @@ pub(super) mod tests {
             }],
             insights: strings(&["decode: memory-bound: 67 % of 90 GB/s", "a <layer> is slow"]),
             disturbed: None,
+            counts_by_passes: false,
         }
     }
 
@@ -461,6 +466,15 @@ pub(super) mod tests {
         assert_eq!(look.title, "Flamegraph");
         assert_eq!(look.subtitle[0], "model not recorded; workload not recorded");
         assert!(look.subtitle[1].starts_with("machine not recorded; "), "{look:?}");
+    }
+
+    #[test]
+    fn tokens_of_passes_that_requests_share_are_named_by_the_passes() {
+        let shared = Summary { counts_by_passes: true, ..summary() };
+        let tokens = "64 tokens in prefill passes, 32 in decode passes";
+        assert!(workload(&shared).contains(tokens), "{}", workload(&shared));
+        let of_run = workload_of(&shared).expect("it has a run");
+        assert!(of_run.contains(tokens) && !of_run.contains("generated"), "{of_run}");
     }
 
     #[test]

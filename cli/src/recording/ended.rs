@@ -4,6 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use brickscope::Profile;
+use brickscope_analysis::requests::requests_came;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// What a shell adds to the number of the signal that ended a process.
@@ -12,7 +13,7 @@ const BY_SIGNAL: i32 = 128;
 /// Says in the runs of a command how it ended. A server goes on until somebody ends it, so what asks it to end cuts nothing
 /// short, nor what its other contexts and processes computed. No status is of one that goes on.
 pub(crate) fn tell(mut runs: Vec<&mut Profile>, status: Option<ExitStatus>) {
-    let is_server = runs.iter().any(|of| has_requests(of));
+    let is_server = runs.iter().any(|of| requests_came(of));
     let (cut_short, ended_by) = match status {
         Some(status) if status.success() => return,
         Some(status) => match asked_by(status).filter(|_| is_server) {
@@ -27,12 +28,6 @@ pub(crate) fn tell(mut runs: Vec<&mut Profile>, status: Option<ExitStatus>) {
     for run in runs.iter_mut().filter_map(|of| of.run.as_mut()) {
         (run.cut_short, run.ended_by) = (cut_short.clone(), ended_by.clone());
     }
-}
-
-/// Whether requests came, recorded or not.
-fn has_requests(profile: &Profile) -> bool {
-    let kept = profile.kept.as_ref().is_some_and(|kept| kept.requests.is_some());
-    kept || !profile.requests.is_empty() || profile.dropped.missed_requests > 0
 }
 
 /// What asked it to end, if it ended because of that.

@@ -60,6 +60,18 @@ fn what_a_server_answers_is_a_run_with_the_same_figures_everywhere() {
     let beside = format!("brickscope requests SERVER_RUN --client {}\n", run.display());
     assert!(one.contains(&beside) && requests.ends_with(&beside), "{one}{requests}");
     assert!(!one.contains("unattributed"), "{one}");
+    // JSON has as little of what nobody saw, and says why.
+    let json = brickscope(&[]).args(["requests", "--json"]).arg(&run).output().expect("it runs");
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let why = json["pieces_absent"].as_str().expect("a reason");
+    let said = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said(&one).contains(why) && said(&requests).contains(why), "{why}");
+    assert!(!json.to_string().contains("unattributed"), "{json}");
+    for of in json["requests"].as_array().expect("requests") {
+        assert!(of["intervals"][0].get("pieces").is_none(), "{of}");
+        assert!(of["late_ns"].is_u64() || of.get("late_ns").is_none(), "{of}");
+    }
+    assert!(json["slow_tokens"].is_null() && json["causes_of_tokens"].is_null(), "{json}");
 
     let show = brickscope(&[]).arg("show").arg(&run).output().expect("it runs");
     let show = String::from_utf8(show.stdout).expect("text");

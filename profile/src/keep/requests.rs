@@ -9,6 +9,7 @@ use super::Times;
 use super::reservoir::below;
 use crate::request::Ending;
 use crate::stats::SplitMix64;
+use crate::text::grouped;
 
 /// Which requests a profile has of all that came. Sums are of all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,13 +79,28 @@ impl KeptRequests {
     /// What a reader is told: which figures are of all, and which of those that were kept.
     #[must_use]
     pub fn line(&self) -> String {
-        format!(
-            "times and counts are of all {}; what follows is of {} kept: the {} slowest, and {} by chance",
-            self.requests,
-            self.kept(),
-            self.slowest,
-            self.sample.len()
-        )
+        let slowest = match self.slowest {
+            0 => None,
+            1 => Some("the slowest".to_owned()),
+            n => Some(format!("the {} slowest", grouped(n))),
+        };
+        let by_chance = match self.sample.len() as u64 {
+            0 => None,
+            n => Some(format!("{} by chance", grouped(n))),
+        };
+        let which: Vec<String> = slowest.into_iter().chain(by_chance).collect();
+        let what_follows = match which.is_empty() {
+            true => "none was kept".to_owned(),
+            false => {
+                let kept = grouped(self.kept());
+                format!("what follows is of {kept} kept: {}", which.join(", and "))
+            }
+        };
+        let all = match self.requests {
+            1 => "the one that came".to_owned(),
+            n => format!("all {}", grouped(n)),
+        };
+        format!("times and counts are of {all}; {what_follows}")
     }
 
     /// Checks that each request is counted once, and that those that are named are there.
@@ -331,6 +347,27 @@ mod tests {
             let part = sample.iter().filter(|of| (from..from + 25_000).contains(*of)).count();
             let part = part as f64 / n;
             assert!((part - 0.25).abs() < 4.0 * (0.25 * 0.75 / n).sqrt(), "{quarter}: {part}");
+        }
+    }
+
+    #[test]
+    fn a_reader_is_told_of_those_that_there_are() {
+        let line = |requests, slowest, by_chance| {
+            let sample = (0..by_chance).collect();
+            KeptRequests { requests, slowest, sample, ..KeptRequests::default() }.line()
+        };
+        for (said, expected) in [
+            (
+                line(1_000, 300, 100),
+                "all 1,000; what follows is of 400 kept: the 300 slowest, and 100 by chance",
+            ),
+            (line(9, 1, 2), "all 9; what follows is of 3 kept: the slowest, and 2 by chance"),
+            (line(5, 0, 1), "all 5; what follows is of 1 kept: 1 by chance"),
+            (line(2, 2, 0), "all 2; what follows is of 2 kept: the 2 slowest"),
+            (line(1, 1, 0), "the one that came; what follows is of 1 kept: the slowest"),
+            (line(7, 0, 0), "all 7; none was kept"),
+        ] {
+            assert_eq!(said, format!("times and counts are of {expected}"));
         }
     }
 

@@ -277,13 +277,47 @@ fn served() -> Profile {
     profile.requests[0].prompt_tokens = Some(12);
     profile.requests[1].error = Some("no room".to_owned());
     profile.model = Some(Model { name: Some("tiny".to_owned()), ..Model::default() });
-    profile.clock.anchors = vec![Anchor {
+    profile.clock.anchors = vec![at_midnight()];
+    profile
+}
+
+fn at_midnight() -> Anchor {
+    Anchor {
         at_ns: 0,
         monotonic_ns: 0,
         monotonic_raw_ns: 0,
         unix_ns: Some(MIDNIGHT),
         width_ns: 0,
-    }];
+    }
+}
+
+/// A request of thirty tokens, one of which waits for a pass with the prompt of a second one, that goes on, and of a third.
+fn crowded() -> Profile {
+    let hand = MockClock::default();
+    let profiler = BrickProfiler::with_clock(hand.clock());
+    profiler.enable();
+    let requests = profiler.requests();
+    let [a, b, c] = ["chatcmpl-1", "chatcmpl-2", "/completion 3"].map(|id| requests.arrive(id));
+    for of in [a, b, c] {
+        requests.admit(of);
+    }
+    for nth in 0..30 {
+        let mut parts = vec![Part::decode(a, nth)];
+        let is_slow = nth == 20;
+        if is_slow {
+            parts.extend([Part::prompt(b, 700, 0), Part::prompt(c, 1_000, 0)]);
+        }
+        let pass = profiler.begin_pass_of(&parts);
+        hand.advance(if is_slow { 90_000 } else { 2_000 });
+        profiler.end_pass(pass, 1, nth);
+        requests.token(a);
+    }
+    requests.end(a, Ending::Stop);
+    requests.end(c, Ending::Cancelled);
+    let mut profile = profiler.profile();
+    // What disturbs this test is no part of it.
+    profile.passes.iter_mut().for_each(|pass| pass.disturbance = None);
+    profile.clock.anchors = vec![at_midnight()];
     profile
 }
 
@@ -371,6 +405,42 @@ fn a_request_is_a_span_with_its_stretches_in_it() {
     let ids: std::collections::BTreeSet<_> = spans.iter().map(|of| of["spanId"].as_str()).collect();
     assert_eq!(ids.len(), spans.len());
     assert_eq!(Spans::of(&profile).map(|spans| spans.left_out()), Some(1));
+}
+
+#[test]
+fn a_slow_token_has_links_to_who_was_in_its_pass() {
+    let profile = crowded();
+    let spans = spans(&profile);
+    let linked: Vec<&Value> = spans.iter().filter(|span| !span["links"].is_null()).collect();
+    let [slow] = &linked[..] else { panic!("{linked:?}") };
+    assert_eq!(slow["name"], "further tokens");
+    // One that goes on has no span.
+    let links = slow["links"].as_array().expect("links");
+    let [link] = &links[..] else { panic!("{links:?}") };
+    let called = |span: &&Value| attribute(span, "brickscope.request").is_some();
+    let neighbour = spans.iter().find(called).expect("the third one");
+    for key in ["traceId", "spanId"] {
+        assert_eq!(link[key], neighbour[key]);
+    }
+    assert_ne!(link["traceId"], slow["traceId"]);
+    for (key, value) in [
+        ("brickscope.request", "/completion 3"),
+        ("brickscope.prompt_tokens", "1000"),
+        ("brickscope.decode_tokens", "0"),
+        ("brickscope.passes_ns", "90000"),
+    ] {
+        assert_eq!(attribute(link, key), Some(Value::from(value)), "{key}");
+    }
+    assert!(slow["droppedLinksCount"].is_null());
+
+    let all = Spans::of(&profile).expect("its time is known");
+    let origin = Origin::of(&profile);
+    let requests: Vec<otlp::Request> = all.requests(&origin).collect();
+    let message = Message::new(&requests[0].body);
+    let found = message.messages(1)[0].messages(2)[0].messages(2);
+    let links: Vec<usize> = found.iter().map(|span| span.messages(13).len()).collect();
+    let in_json = spans.iter().map(|span| span["links"].as_array().map_or(0, Vec::len));
+    assert_eq!(links, in_json.collect::<Vec<_>>());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use brickscope_profile::Profile;
 
 use super::{NO_FLAGS, PLACE, Slowed, most_in_a_pass, names, sorted, starts};
 use crate::findings::server::{Flag, Server};
-use crate::findings::{Finding, Findings};
+use crate::findings::Finding;
 use crate::requests::{CHANCE, Costs, Requests, WithoutPrompts};
 use crate::words::many;
 
@@ -18,23 +18,25 @@ const LEAST_PIECE: u64 = 32;
 /// vLLM refuses fewer tokens in a step than requests, of which its default is at most so many.
 const MOST_DEFAULT_SEQUENCES: u64 = 1_024;
 
-/// Leaves out the kinds of tokens that happen to have prompts beside them: passes with such are slow no more often than others.
-pub(super) fn leave_out_chance(
+/// Takes out the kinds of tokens that happen to have prompts beside them, since passes with such are slow no more often than
+/// others, and returns their names.
+pub(super) fn take_out_chance(
     requests: &Requests<'_>,
-    rule: &'static str,
     slowed: &mut Vec<Slowed<'_>>,
-    findings: &mut Findings,
-) {
+) -> Vec<&'static str> {
     let without = WithoutPrompts::of(requests);
+    let mut by_chance = Vec::new();
     slowed.retain(|of| {
         let is_by_chance = Costs::of(&without, &of.causes.slow).is_by_chance;
-        if is_by_chance {
-            let what = of.what;
-            let why = format!("whether prompts of others slow {what}s is not known: {CHANCE}");
-            findings.unknown(rule, why);
-        }
+        by_chance.extend(is_by_chance.then_some(of.what));
         !is_by_chance
     });
+    by_chance
+}
+
+/// Why nothing is found of such.
+pub(super) fn not_known(what: &str) -> String {
+    format!("whether prompts of others slow {what}s is not known: {CHANCE}")
 }
 
 /// Whose prompts they were, how large, what they cost, and the server with smaller pieces.

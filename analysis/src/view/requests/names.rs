@@ -4,10 +4,18 @@ use brickscope_profile::Request;
 use brickscope_profile::text::printable;
 
 use crate::requests::{Listed, Requests};
-use crate::text::cut_middle;
+use crate::text;
 
 /// Columns of a name in a sentence.
 const NAME: usize = 18;
+/// Columns of a name above what is shown of its request.
+const HEADING: usize = 60;
+
+/// The first line of a screen of one request: `request   mine, ended: length`
+pub(super) fn heading(of: &Request) -> String {
+    let ended = of.ending.map_or_else(String::new, |ending| format!(", ended: {ending}"));
+    format!("request   {}{ended}\n", text::cut(&printable(&of.id), HEADING))
+}
 
 /// The name of a request in so many columns: of a longer one its beginning and its end, as long as no other begins so.
 pub(super) fn shortened(of: &Listed<'_>, most: usize) -> String {
@@ -16,7 +24,7 @@ pub(super) fn shortened(of: &Listed<'_>, most: usize) -> String {
 
 fn cut(of: &Request, unique: Option<usize>, most: usize) -> String {
     // What another request begins with, too, would name neither.
-    cut_middle(&printable(&of.id), unique.unwrap_or(0), most)
+    text::cut_middle(&printable(&of.id), unique.unwrap_or(0), most)
 }
 
 /// What requests are called in a sentence.

@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use brickscope_profile::Profile;
-use brickscope_profile::text::{grouped, printable};
+use brickscope_profile::text::grouped;
 
-use super::names::Names;
+use super::names::{Names, heading};
 use crate::requests::{
     Cause, Caused, Causes, Costs, FEWEST, InPasses, Interval, KINDS, OwnBricks, Piece, Requests,
     Waits, WithoutPrompts,
 };
-use crate::text::{cut, wrap};
+use crate::text::wrap;
 use crate::view::layout::wrapped;
 use crate::words::{many, time};
 
@@ -27,11 +27,7 @@ pub(super) fn request(profile: &Profile, wanted: &str) -> Result<String, String>
     let requests = Requests::of(profile);
     let number = requests.named(wanted)?;
     let of = &requests.all()[number as usize];
-    let mut text = format!("request   {}", cut(&printable(&of.id), 60));
-    if let Some(ending) = of.ending {
-        let _ = write!(text, ", ended: {ending}");
-    }
-    text.push('\n');
+    let mut text = heading(of);
     let without = WithoutPrompts::of(&requests);
     let mut slow: Vec<(Caused, bool)> = Vec::new();
     for (what, wanted) in KINDS {

@@ -3,42 +3,28 @@
 use std::fmt::Write;
 
 use brickscope_profile::Profile;
-use brickscope_profile::text::printable;
 
-use crate::requests::{OF_CLIENT, Requests};
-use crate::text::cut;
+use super::names::heading;
+use crate::requests::{ONLY_CLIENT, Requests, late_ns};
 use crate::view::layout::wrapped;
 use crate::words::time;
 
-/// Whether a run has what a client of a server saw.
-pub(super) fn is_by_client(profile: &Profile) -> bool {
-    profile.run.as_ref().is_some_and(|run| run.backend == OF_CLIENT)
-}
-
 /// What a run of a client lacks, and the command that puts it beside the server's. That is to be copied, so it stays a line.
-pub(super) fn say(text: &mut String) {
-    wrapped(
-        "Only the client saw this: what tokens waited for is in the server's run, if one was recorded. Put this \
-         one beside it:",
-        text,
-    );
-    text.push_str("  brickscope requests SERVER_RUN --client RUN\n");
+pub(super) fn say(run: &str, text: &mut String) {
+    wrapped(&format!("{ONLY_CLIENT}. Put this one beside it:"), text);
+    let _ = writeln!(text, "  brickscope requests SERVER_RUN --client {run}");
 }
 
 /// One request, token by token, without what nobody saw.
-pub(super) fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
+pub(super) fn request(profile: &Profile, wanted: &str, run: &str) -> Result<String, String> {
     let requests = Requests::of(profile);
     let number = requests.named(wanted)?;
     let of = &requests.all()[number as usize];
-    let mut text = format!("request   {}", cut(&printable(&of.id), 60));
-    if let Some(ending) = of.ending {
-        let _ = write!(text, ", ended: {ending}");
-    }
-    text.push_str("\n\n");
-    say(&mut text);
+    let mut text = heading(of);
+    text.push('\n');
+    say(run, &mut text);
     let _ = writeln!(text, "\n{:>5}  {:>10}  {:>10}", "token", "at", "took");
-    let late_ns = of.admitted_ns.unwrap_or(of.arrived_ns).saturating_sub(of.arrived_ns);
-    let mut late = Some(late_ns).filter(|ns| *ns > 0);
+    let mut late = late_ns(of);
     for interval in requests.intervals(number) {
         let at = time(interval.to_ns.saturating_sub(of.arrived_ns) as f64);
         let took = time(interval.ns() as f64);
@@ -54,6 +40,7 @@ mod tests {
     use brickscope_profile::{ClockInfo, Ending, Request, Run};
 
     use super::*;
+    use crate::requests::OF_CLIENT;
     use crate::view;
 
     #[test]
@@ -78,6 +65,15 @@ mod tests {
         let beside = "\n  brickscope requests SERVER_RUN --client RUN\n";
         assert!(text.contains(beside), "{text}");
         assert!(view::requests(&profile).ends_with(beside));
+        // A run that has a name is called by it, and what its requests are called stays.
+        profile.requests[0].id = "--client RUN".to_owned();
+        let named = view::request_of_run(&profile, "1", "runs/load");
+        let named = named.expect("it is there");
+        assert!(named.starts_with("request   --client RUN, ended: length\n"), "{named}");
+        let beside = "\n  brickscope requests SERVER_RUN --client runs/load\n";
+        assert!(named.contains(beside), "{named}");
+        assert!(view::requests_of_run(&profile, "runs/load").ends_with(beside));
+        profile.requests[0].id = "mine".to_owned();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         // An engine that tells of no passes is no client.
         profile.run = Some(run("an engine"));

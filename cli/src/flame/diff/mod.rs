@@ -327,7 +327,7 @@ fn circumstances(before: &Summary, after: &Summary) -> Vec<String> {
     let machine = |summary: &Summary| or(summary.machine.as_ref().map(machine_name));
     differ("other machines", machine(before), machine(after));
     differ("recorded in different ways", before.source.via.clone(), after.source.via.clone());
-    let run = |summary: &Summary| or(summary.run.as_ref().map(captions::workload_of));
+    let run = |summary: &Summary| or(captions::workload_of(summary));
     differ("other work", run(before), run(after));
     if let (Some(a), Some(b)) = (&before.model, &after.model) {
         differ("weights elsewhere", or(a.weights_in.clone()), or(b.weights_in.clone()));
@@ -653,6 +653,7 @@ pub(crate) mod tests {
                 latency: Vec::new(),
                 insights: Vec::new(),
                 disturbed: None,
+                counts_by_passes: false,
             }
         }
     }

@@ -121,7 +121,7 @@ pub(crate) struct Moved {
 
 impl Kind {
     fn of(summary: &Summary) -> Self {
-        let run = summary.run.as_ref().map(captions::workload_of);
+        let run = captions::workload_of(summary);
         let command = summary.command.as_ref().map(|words| words.join(" "));
         Self {
             model: summary.model.as_ref().map(model_name),

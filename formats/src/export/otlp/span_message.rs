@@ -48,8 +48,23 @@ pub(super) struct Span {
     pub(super) end: u64,
     #[prost(message, repeated, tag = "9")]
     pub(super) attributes: Vec<KeyValue>,
+    #[prost(message, repeated, tag = "13")]
+    pub(super) links: Vec<Link>,
+    #[prost(uint32, tag = "14")]
+    pub(super) dropped_links_count: u32,
     #[prost(message, optional, tag = "15")]
     pub(super) status: Option<SpanStatus>,
+}
+
+/// Of another trace.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Link {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) span_id: Vec<u8>,
+    #[prost(message, repeated, tag = "4")]
+    pub(super) attributes: Vec<KeyValue>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -76,10 +91,27 @@ impl Span {
         if !self.parent_span_id.is_empty() {
             json["parentSpanId"] = hexadecimal(&self.parent_span_id).into();
         }
+        if !self.links.is_empty() {
+            json["links"] = self.links.iter().map(Link::json).collect();
+        }
+        if self.dropped_links_count > 0 {
+            json["droppedLinksCount"] = self.dropped_links_count.into();
+        }
         if let Some(SpanStatus { message, code }) = &self.status {
             json["status"] = json!({ "message": message, "code": code });
         }
         json
+    }
+}
+
+impl Link {
+    fn json(&self) -> Json {
+        let attributes: Vec<Json> = self.attributes.iter().map(KeyValue::json).collect();
+        json!({
+            "traceId": hexadecimal(&self.trace_id),
+            "spanId": hexadecimal(&self.span_id),
+            "attributes": attributes,
+        })
     }
 }
 

@@ -2,23 +2,29 @@
 //! development. <https://github.com/open-telemetry/semantic-conventions-genai>
 //!
 //! A span is a whole request, and those in it are its stretches one after the other: before the engine, the queue, up to the
-//! first token, the further tokens, and up to the end. Their attributes say what ran meanwhile.
+//! first token, the further tokens, and up to the end. Their attributes say what ran meanwhile. One in which a token was slow
+//! has links to the requests that were in the passes of the slowest.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::iter;
 
-use brickscope_analysis::requests::{Interval, KnownPieces, Piece, Requests, Row, Until, Way};
+use brickscope_analysis::requests::{
+    Caused, Causes, Interval, KnownPieces, Piece, Requests, Row, Until, Way,
+};
 use brickscope_profile::{Ending, Profile};
 use prost::Message;
 use serde_json::json;
 
 use super::message::{Any, AnyValue, ArrayValue, KeyValue, attribute, text};
 use super::profiles::{fnv, of_run};
-use super::span_message::{ResourceSpans, ScopeSpans, Span, SpanStatus, TraceRequest};
+use super::span_message::{Link, ResourceSpans, ScopeSpans, Span, SpanStatus, TraceRequest};
 use super::{Origin, Request, model, provider, scope, seconds};
 
 /// With its attributes, a span takes some hundred bytes.
 const MOST_SPANS: usize = 2_000;
+/// So many links a span has: of a large batch, each token has hundreds beside it.
+const MOST_LINKS: usize = 16;
 
 /// `SPAN_KIND_INTERNAL`.
 const INTERNAL: i32 = 1;
@@ -40,6 +46,8 @@ pub struct Spans<'p> {
     requests: Requests<'p>,
     /// What all ids begin with.
     run: u128,
+    /// The slowest token of each request that has slow ones: whether it is its first one is told apart.
+    slowest: HashMap<(u32, bool), Interval>,
 }
 
 /// A stretch of a request.
@@ -51,6 +59,8 @@ struct Stretch {
     pieces: Option<KnownPieces>,
     /// How many tokens end in it, if they are several.
     tokens: Option<u64>,
+    /// The slowest of the slow tokens that end in it.
+    slowest: Option<Interval>,
 }
 
 impl<'p> Spans<'p> {
@@ -59,8 +69,11 @@ impl<'p> Spans<'p> {
     #[must_use]
     pub fn of(profile: &'p Profile) -> Option<Self> {
         let has_time = profile.clock.anchors.iter().any(|anchor| anchor.unix_ns.is_some());
-        let new = || Self { profile, requests: Requests::of(profile), run: of_run(profile) };
-        has_time.then(new)
+        has_time.then(|| {
+            let requests = Requests::of(profile);
+            let slowest = slowest_of_each(&requests);
+            Self { profile, requests, run: of_run(profile), slowest }
+        })
     }
 
     /// How many requests are left out: they hadn't ended when the recording ended.
@@ -127,41 +140,79 @@ impl<'p> Spans<'p> {
     /// A request, then its stretches; none if it hadn't ended.
     fn of_request(&self, row: &Row<'_>) -> Vec<Span> {
         let Some([start, end]) = self.period(row.of) else { return Vec::new() };
-        let trace = fnv(self.run, &row.number.to_le_bytes());
+        let trace = self.trace(row.number);
         let trace_id = id(trace).to_vec();
-        let span_id = |nth: u8| id(fnv(trace, &[nth]))[8..].to_vec();
         let status = (row.of.ending == Some(Ending::Error)).then(|| SpanStatus {
             message: row.of.error.clone().unwrap_or_default(),
             code: FAILED,
         });
         let mut spans = vec![Span {
             trace_id: trace_id.clone(),
-            span_id: span_id(0),
+            span_id: span_id(trace, 0),
             parent_span_id: Vec::new(),
             name: self.name(row),
             kind: if self.requests.are_of_client() { CLIENT } else { SERVER },
             start,
             end,
             attributes: self.attributes(row),
+            links: Vec::new(),
+            dropped_links_count: 0,
             status,
         }];
         for (nth, stretch) in (1..).zip(self.stretches(row.number)) {
             let Some([start, end]) = self.in_calendar([stretch.from_ns, stretch.to_ns]) else {
                 continue;
             };
+            let (links, dropped_links_count) = self.links(stretch.slowest.as_ref());
             spans.push(Span {
                 trace_id: trace_id.clone(),
-                span_id: span_id(nth),
-                parent_span_id: span_id(0),
+                span_id: span_id(trace, nth),
+                parent_span_id: span_id(trace, 0),
                 name: stretch.name.to_owned(),
                 kind: INTERNAL,
                 start,
                 end,
                 attributes: stretch.attributes(),
+                links,
+                dropped_links_count,
                 status: None,
             });
         }
         spans
+    }
+
+    /// What the ids of a request begin with.
+    fn trace(&self, number: u32) -> u128 {
+        fnv(self.run, &number.to_le_bytes())
+    }
+
+    /// Links to the requests that were in the passes of a slow token, the largest first, and how many have no room. One that
+    /// hadn't ended has no span.
+    fn links(&self, of: Option<&Interval>) -> (Vec<Link>, u32) {
+        let others = of.map(|of| self.requests.beside(of)).unwrap_or_default();
+        let has_span = |number: u32| {
+            let of = self.requests.all().get(number as usize)?;
+            self.period(of).map(|_| of)
+        };
+        let others = others.iter().filter_map(|of| Some((of, has_span(of.request)?)));
+        let mut links: Vec<Link> = others
+            .map(|(other, of)| {
+                let trace = self.trace(other.request);
+                Link {
+                    trace_id: id(trace).to_vec(),
+                    span_id: span_id(trace, 0),
+                    attributes: vec![
+                        text(id_key(&of.id), &*of.id),
+                        int("brickscope.prompt_tokens", other.prompt_tokens),
+                        int("brickscope.decode_tokens", other.decode_tokens),
+                        int("brickscope.passes_ns", other.ns),
+                    ],
+                }
+            })
+            .collect();
+        let no_room = links.len().saturating_sub(MOST_LINKS);
+        links.truncate(MOST_LINKS);
+        (links, u32::try_from(no_room).unwrap_or(u32::MAX))
     }
 
     /// As the conventions want it, as far as it is known: the operation and the model.
@@ -182,9 +233,7 @@ impl<'p> Spans<'p> {
             known.push(text("gen_ai.provider.name", provider(self.profile)));
         }
         known.extend(model(self.profile).map(|model| text("gen_ai.request.model", model)));
-        // Without a name of its own a request is called by its path.
-        let id = if of.id.starts_with('/') { "brickscope.request" } else { "gen_ai.response.id" };
-        known.push(text(id, &*of.id));
+        known.push(text(id_key(&of.id), &*of.id));
         known.extend(of.ending.map(|ending| text("brickscope.ending", ending.name())));
         let reason = of.ending.filter(|of| matches!(of, Ending::Stop | Ending::Length));
         known.extend(reason.map(|reason| {
@@ -247,13 +296,18 @@ impl<'p> Spans<'p> {
             if to_ns > from_ns {
                 let is_sent_late = piece == Piece::Queue && self.requests.are_of_client();
                 let name = if is_sent_late { Way::Waiting.name() } else { piece.name() };
-                found.push(Stretch { name, from_ns, to_ns, pieces: None, tokens: None });
+                let (pieces, tokens, slowest) = (None, None, None);
+                found.push(Stretch { name, from_ns, to_ns, pieces, tokens, slowest });
             }
             from_ns = to_ns;
         }
         let (to_ns, pieces) = (interval.to_ns, Some(self.requests.known_pieces(&rest)));
         if to_ns > from_ns {
-            found.push(Stretch { name, from_ns, to_ns, pieces, tokens });
+            let slowest = match interval.until {
+                Until::End => None,
+                until => self.slowest.get(&(interval.request, until == Until::FirstToken)).copied(),
+            };
+            found.push(Stretch { name, from_ns, to_ns, pieces, tokens, slowest });
         }
     }
 }
@@ -270,6 +324,32 @@ impl Stretch {
         }));
         known
     }
+}
+
+/// The slow interval of each request that took longest, up to its first token and up to a further one.
+fn slowest_of_each(requests: &Requests<'_>) -> HashMap<(u32, bool), Interval> {
+    let is_first = |until: Until| until == Until::FirstToken;
+    let is_further = |until: Until| matches!(until, Until::Token(_));
+    let kinds = [Causes::of(requests, is_first), Causes::of(requests, is_further)];
+    let mut slowest: HashMap<(u32, bool), Interval> = HashMap::new();
+    for Caused { interval, .. } in kinds.into_iter().flatten().flat_map(|causes| causes.slow) {
+        let longest =
+            slowest.entry((interval.request, is_first(interval.until))).or_insert(interval);
+        if interval.ns() > longest.ns() {
+            *longest = interval;
+        }
+    }
+    slowest
+}
+
+/// The key of what a request is called: without a name of its own that is its path.
+fn id_key(id: &str) -> &'static str {
+    if id.starts_with('/') { "brickscope.request" } else { "gen_ai.response.id" }
+}
+
+/// The id of a request's span, or of one in it.
+fn span_id(trace: u128, nth: u8) -> Vec<u8> {
+    id(fnv(trace, &[nth]))[8..].to_vec()
 }
 
 /// An id of a hash. Those of one request and the next differ in few places, and samplers take the last 56 bits of a trace's id

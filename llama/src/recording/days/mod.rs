@@ -286,6 +286,17 @@ impl Days {
         let needed: BTreeSet<u32> = items.iter().flat_map(Item::graphs).collect();
         self.describe(&needed);
         self.sum(items);
+        self.forget_but(&needed);
+    }
+
+    /// Reads the descriptions of these graphs, and forgets others where that makes them many.
+    fn describe_few(&mut self, needed: &BTreeSet<u32>) {
+        self.describe(needed);
+        self.forget_but(needed);
+    }
+
+    /// Forgets descriptions of graphs but for these, if there are many.
+    fn forget_but(&mut self, needed: &BTreeSet<u32>) {
         if self.recorded.graphs.len() > MOST_SHAPES {
             self.recorded.graphs.retain(|number, _| needed.contains(number));
         }
@@ -458,10 +469,10 @@ impl Days {
         let own = |id: &Id| (*id, Arc::new(Summed::profiler(self.clock.clone())));
         let own = self.profilers.keys().map(own).collect();
         self.of_original = std::mem::replace(&mut self.profilers, own);
-        let graphs = self.not_judged.values().flat_map(|of| of.item.graphs());
-        let needed: BTreeSet<u32> = graphs.collect();
-        self.describe(&needed);
-        for (serial, Waiting { item, .. }) in &self.not_judged {
+        let not_judged = std::mem::take(&mut self.not_judged);
+        for (serial, Waiting { item, .. }) in &not_judged {
+            // One after the other: each prompt of a new length may have graphs of its own.
+            self.describe_few(&item.graphs().collect());
             let Some(found) = Passes::over(item.events.iter(), false).next() else { continue };
             let id = id_of(&self.recorded, &found);
             let (Some(profiler), Some(summed)) =
@@ -471,6 +482,7 @@ impl Days {
             };
             summed.label_anew(*serial, &mut Graphs::new(profiler, &self.recorded), &found);
         }
+        self.not_judged = not_judged;
     }
 
     fn end(mut self, goes_on: bool) -> Recorded {

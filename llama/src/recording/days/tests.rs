@@ -6,6 +6,8 @@ use super::super::{groups, replay};
 use super::*;
 
 const PASSES: u64 = 500;
+/// The graph of most passes.
+const GRAPH: u32 = 7;
 
 fn record(kind: Record, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(body.len()).expect("it is short");
@@ -21,6 +23,10 @@ fn words(kind: Record, words: &[u64]) -> Vec<u8> {
 
 /// A product of a layer, and the head.
 fn nodes() -> Vec<u8> {
+    nodes_of(GRAPH)
+}
+
+fn nodes_of(graph: u32) -> Vec<u8> {
     let tensor =
         |name: &str| format!(r#""name":"{name}","type":"f32","ne":[64,1,1,1],"bytes":256"#);
     let product = |out: &str, weight: &str| {
@@ -29,7 +35,7 @@ fn nodes() -> Vec<u8> {
     };
     let first = product("Qcur-0", "blk.0.attn_q.weight");
     let head = product("result_output", "output.weight");
-    record(Record::Nodes, format!(r#"{{"graph":7,"nodes":[{first},{head}]}}"#).as_bytes())
+    record(Record::Nodes, format!(r#"{{"graph":{graph},"nodes":[{first},{head}]}}"#).as_bytes())
 }
 
 /// More than a page of what isn't needed again.
@@ -45,9 +51,13 @@ fn times(nth: u64) -> [u64; 2] {
 
 /// The records of a pass with so many tokens.
 fn pass_of(nth: u64, tokens: u32) -> Vec<u8> {
+    pass_by(nth, tokens, GRAPH)
+}
+
+fn pass_by(nth: u64, tokens: u32, number: u32) -> Vec<u8> {
     let [begin, wall] = times(nth);
     let end = begin + wall;
-    let head = Head { number: 7, threads: 2, of_thread: 0 }.word();
+    let head = Head { number, threads: 2, of_thread: 0 }.word();
     let graph = [head, begin + 100, end - 50, begin + 100, begin + 3_000];
     let of = OfPass { graphs: 1, is_decode: true, ..OfPass::default() }.word();
     let place = u32::try_from(nth).expect("it is small") + 1;
@@ -274,6 +284,42 @@ fn prompts_of_new_lengths_are_in_what_is_kept_so_far() {
             };
             assert_eq!((more.totals.len(), times(&more)), (so_far.totals.len(), times(&so_far)));
         }
+    }
+}
+
+/// Each waits, since its length is new, and would have its description in memory.
+#[test]
+fn many_prompts_of_new_lengths_with_graphs_of_their_own_are_read_one_after_the_other() {
+    let prompts = 3 * u32::try_from(MOST_SHAPES).expect("it is small");
+    let mut records = vec![pass_of(0, 1), pass_of(1, 1)];
+    for (at, graph) in (2..).step_by(2).zip(100..100 + prompts) {
+        let [begin, _] = times(at);
+        let described = words(Record::Described, &[begin + 10, begin + 60, 0]);
+        records.push([nodes_of(graph), described, pass_by(at, graph, graph)].concat());
+        records.push(pass_of(at + 1, 1));
+    }
+    let (used, bytes) = file_of(records);
+    let on_disk = NamedTempFile::new().expect("a file");
+    on_disk.as_file().write_all_at(&bytes, 0).expect("it can be written");
+    let clock = MockClock::default().clock();
+    let mut days = Days::follow(on_disk.path(), clock, Limits::default()).expect("it is there");
+    // As they are written.
+    for used in used {
+        on_disk.as_file().write_all_at(&used.to_le_bytes(), 16).expect("it can be written");
+        while days.advance().expect("it can be read").is_some() {}
+    }
+    assert!(days.not_judged.len() > 2 * MOST_SHAPES, "{}", days.not_judged.len());
+    let mut now = days.clone();
+    now.sum_apart();
+    assert!(now.recorded.graphs.len() <= MOST_SHAPES, "{}", now.recorded.graphs.len());
+    assert_eq!(now.not_judged.len(), days.not_judged.len());
+    // All have their names.
+    let so_far = replayed(&days.so_far());
+    let passes = so_far.phase(Phase::Prefill).expect("it read prompts").passes;
+    assert_eq!(passes, u64::from(prompts));
+    let ended = replayed(&days.finish().expect("it can be read"));
+    for phase in [Phase::Prefill, Phase::Decode] {
+        assert_eq!(ended.phase(phase), so_far.phase(phase));
     }
 }
 
