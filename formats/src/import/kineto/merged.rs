@@ -140,7 +140,8 @@ fn of_ranks(
     left_out(&mut joined, "ranks of a merged file of which nothing on a device is there", dropped);
     left_out(&mut joined, "events of a merged file that have no label of a rank", of_none);
     if stated.is_none() {
-        let why = "the numbers of ranks: the labels of the merged file don't tell them, so they are counted in its order";
+        let why = "the numbers of ranks: the labels of the merged file don't tell them, so they are counted in its \
+                   order";
         lacks(&mut joined, &[why]);
     }
     Ok(joined)
@@ -174,7 +175,7 @@ fn of_one(
     let others = without_other_processes(trace);
     let mut profile = profile(trace, at, table, writer)?;
     let Some(Others { host, work, unclear }) = others else { return Ok(profile) };
-    let why = "events of the host of other processes than the one shown, which were merged into the file";
+    let why = "events of the host of other processes than the one shown";
     left_out(&mut profile, why, host);
     let why = "kernels and copies that other processes launched than the one shown";
     left_out(&mut profile, why, work);
