@@ -184,7 +184,7 @@ fn of_one(
             "which process launched {unclear} kernels and copies: the file was merged of several, whose calls have the same \
              numbers, and has no labels of ranks; import the file of each rank"
         );
-        lacks(&mut profile, &[&why]);
+        lacks(&mut profile, &[why.as_str()]);
     }
     Ok(profile)
 }
