@@ -135,7 +135,7 @@ fn read_values<R: Read>(
         |program: &str| kineto::Writer { format: Format::Chrome, program: program.to_owned() };
     let trace = &mut reader.trace;
     let mut profile = match &jax {
-        _ if is_kineto => kineto::profile(trace, at, &table, writer("PyTorch's profiler"))?,
+        _ if is_kineto => kineto::read(trace, at, &table, || writer("PyTorch's profiler"))?,
         Some(_) => kineto::profile(trace, at, &table, writer("JAX's profiler (XProf)"))?,
         None => profile(trace, at)?,
     };

@@ -1,9 +1,11 @@
 //! Which events of a trace are passes: those that the user's patterns choose, or else the steps of a server.
 
+use std::collections::HashMap;
+
 use brickscope_profile::Phase;
 use brickscope_profile::text::shortened;
 
-use super::kineto::EventKind;
+use super::kineto::{EventKind, labelled};
 use super::pattern::Pattern;
 use super::trace::{Timed, Trace, bit};
 use super::{At, ImportError, Options};
@@ -98,10 +100,12 @@ fn choose_nth(trace: &mut Trace, phase: Phase, pattern: &Pattern) {
     let mut chosen: Vec<&mut Timed> =
         trace.timed.iter_mut().filter(|event| event.passes & bit(phase) != 0).collect();
     chosen.sort_by_key(|event| event.start);
-    // PyTorch's ranges are on the host and on a device too.
-    let mut numbers = [0_u64; 2];
+    // PyTorch's ranges are on the host and on a device too. Each rank of a merged file has its first.
+    let mut numbers: HashMap<(Option<&str>, bool), u64> = HashMap::new();
     for event in chosen {
-        let number = &mut numbers[usize::from(event.kind.is_of_device())];
+        let track = trace.tracks.get(event.lane as usize);
+        let label = track.and_then(|track| labelled(&track.pid)).map(|(label, _)| label);
+        let number = numbers.entry((label, event.kind.is_of_device())).or_default();
         *number += 1;
         if !(from..=to).contains(number) {
             event.passes &= !bit(phase);

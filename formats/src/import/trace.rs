@@ -90,6 +90,8 @@ pub(super) struct Trace {
     pub(super) products: Products,
     /// What arguments tell of the work of attention, by the number of a link.
     pub(super) attentions: Attentions,
+    /// The rank whose events these are, if those of several are in the file.
+    pub(super) rank: Option<u32>,
     /// What the file states beside its events, as JSON.
     pub(super) about: Vec<(String, String)>,
     /// When the first event began, in nanoseconds of the file's axis.

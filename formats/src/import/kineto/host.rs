@@ -20,7 +20,7 @@ pub(super) struct Host {
     /// By the number of the call, then by that of the operation, what launched the work of devices.
     pub(super) by_correlation: HashMap<u64, Launch>,
     pub(super) by_external: HashMap<u64, Launch>,
-    /// The numbers of calls that launched a kernel.
+    /// The numbers of calls that launched a kernel, without those of a capture.
     pub(super) launches: Vec<u64>,
     /// Those of calls that launched a graph.
     pub(super) graph_launches: Vec<u64>,
@@ -82,6 +82,8 @@ struct Context {
     /// Whether the operation around it is a kernel.
     is_in_kernel: bool,
     is_in_call: bool,
+    /// Whether what is launched becomes a part of a graph, and doesn't run yet.
+    is_in_capture: bool,
     /// The product around it: an index into the host's.
     product: Option<u32>,
 }
@@ -187,6 +189,7 @@ pub(super) fn spans(
     let mut modules: HashMap<(u32, u32, u32), Option<u16>> = HashMap::new();
     let mut stack: Vec<Context> = Vec::new();
     let mut lane = u32::MAX;
+    let mut captures = false;
     for (at, event) in timed.iter().enumerate() {
         match event.kind {
             EventKind::Function => host.functions += 1,
@@ -198,7 +201,7 @@ pub(super) fn spans(
         }
         if event.lane != lane {
             stack.clear();
-            lane = event.lane;
+            (lane, captures) = (event.lane, false);
         }
         while stack.pop_if(|around| around.end <= event.start).is_some() {}
         let is_inside = !stack.is_empty();
@@ -210,7 +213,11 @@ pub(super) fn spans(
         let duration_ns = event.end.abs_diff(event.start);
         let start_ns = event.start.abs_diff(origin);
         let name = &trace.names[event.name as usize];
-        let mut inner = Context { end: event.end, ..around };
+        if event.kind == EventKind::Call {
+            captures |= name.contains("StreamBeginCapture");
+            captures &= !name.contains("StreamEndCapture");
+        }
+        let mut inner = Context { end: event.end, is_in_capture: captures, ..around };
         if let (Some(phase), None) = (event.phase(), around.pass) {
             // The time of a pass is not attributed to a brick around it.
             if let Some((outer, _)) = around.span {
@@ -452,10 +459,11 @@ fn launch(
     match event.kind {
         EventKind::Call => {
             if let Some(correlation) = link.correlation {
-                if launch.is_graph {
-                    host.graph_launches.push(correlation);
-                } else if launch.is_of_kernel {
-                    host.launches.push(correlation);
+                match launch.is_graph {
+                    _ if inner.is_in_capture => {}
+                    true => host.graph_launches.push(correlation),
+                    false if launch.is_of_kernel => host.launches.push(correlation),
+                    false => {}
                 }
                 let of_product = inner.product.and_then(|at| host.products.get_mut(at as usize));
                 if let Some((_, launches)) =

@@ -10,7 +10,8 @@
 //! `shapes.rs` tells the work of products, `attention.rs` and `attention_args.rs` that of attention, `work.rs` which kernels
 //! do it. What is inside of graphs, `layers.rs` finds out: by a trace of their capture (`recorded.rs`, `counted.rs`,
 //! `capture.rs`), by `annotations.rs`, or by the order of the kernels, where `missing.rs` sees that some aren't there
-//! (`order.rs`, `sequence/`). `endless.rs` counts kernels whose durations can't be right.
+//! (`order.rs`, `sequence/`). `endless.rs` counts kernels whose durations can't be right. `merged.rs` reads each rank of a
+//! file that was merged of several by itself.
 
 mod annotations;
 mod attention;
@@ -24,6 +25,7 @@ mod experts;
 mod host;
 mod inside;
 mod layers;
+mod merged;
 mod missing;
 mod order;
 mod recorded;
@@ -50,6 +52,7 @@ pub(super) use self::annotations::note;
 pub(super) use self::attention_args::Attentions;
 pub(super) use self::collective::Collectives;
 pub(super) use self::device::UNNAMED;
+pub(super) use self::merged::{labelled, read};
 pub use self::recorded::Captured;
 pub(super) use self::recorded::captured;
 pub(super) use self::shapes::Products;
@@ -216,6 +219,7 @@ impl Link {
         // "stream 7", in older files.
         let place = |value: Option<&RawValue>| {
             let text = words(value);
+            let text = merged::labelled(&text).map_or(&*text, |(_, process)| process);
             text.trim_start_matches(|c: char| !c.is_ascii_digit()).parse::<u64>().ok()
         };
         let size = |value: Option<&RawValue>| {
@@ -527,7 +531,14 @@ fn rank_of(trace: &Trace) -> Option<(u64, Option<u64>)> {
         rank: Option<u64>,
         world_size: Option<u64>,
     }
-    let of = serde_json::from_str::<Distributed>(trace.field("distributedInfo")?).ok()?;
+    let of = trace
+        .field("distributedInfo")
+        .and_then(|text| serde_json::from_str::<Distributed>(text).ok());
+    // A merged file states that of one rank.
+    if let Some(rank) = trace.rank.map(u64::from) {
+        return Some((rank, of.and_then(|of| of.world_size).filter(|&size| rank < size)));
+    }
+    let of = of?;
     Some((of.rank?, of.world_size))
 }
 

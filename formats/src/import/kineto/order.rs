@@ -223,7 +223,8 @@ pub(super) fn fill(
     }
     if is_broken {
         detail.push(
-            "behind the last of them kernels don't repeat: some are missing, or of other layers"
+            "behind the last of them kernels don't repeat: some are missing, or of other layers, such as those \
+             of a draft model"
                 .to_owned(),
         );
     }

@@ -14,7 +14,7 @@ use brickscope_profile::{StepTold, Work};
 use super::attention::{self, Noted, Why};
 use super::host::Host;
 use super::table::{Found, Table};
-use super::{EventKind, Names, counted, host};
+use super::{EventKind, Names, counted, host, merged};
 use crate::import::trace::{self, Timed, Trace};
 use crate::import::{At, Format, ImportError};
 
@@ -154,6 +154,7 @@ pub(in crate::import) fn captured(
     at: &At<'_>,
     table: &Table,
 ) -> Result<Captured, ImportError> {
+    merged::is_of_one(trace, at)?;
     let (timed, origin) = trace::sorted(trace, at)?;
     let mut names = Names { table, names: Vec::new(), of_name: HashMap::new() };
     // The host's spans are made as those of any trace, and what they are is all that counts here.

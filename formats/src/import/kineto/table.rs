@@ -358,6 +358,13 @@ mod tests {
             ("sgl_kernel::rmsnorm", "RmsNorm"),
             ("nccl:all_reduce", "AllReduce"),
             ("cudaLaunchKernel", "Launch"),
+            ("cudaLaunchKernelExC", "Launch"),
+            ("cuLaunchKernelEx", "Launch"),
+            ("cuLaunchCooperativeKernel", "Launch"),
+            ("cudaLaunchCooperativeKernel", "Launch"),
+            ("hipLaunchCooperativeKernel", "Launch"),
+            ("hipModuleLaunchKernel", "Launch"),
+            ("cuGraphLaunch", "Launch"),
             ("cudaStreamSynchronize", "WaitForDevice"),
             ("my_ops::foo", "unknown"),
         ] {

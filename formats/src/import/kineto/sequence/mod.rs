@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 use self::bounds::{of_run, repeated};
 pub(super) use self::known::Known;
 use self::place::place;
-use self::several::is_several;
+use self::several::{has_head, is_several};
 
 /// What a kernel is to the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -93,6 +93,10 @@ const MOST_KERNELS: usize = 1 << 15;
 /// So many parts of a sequence that repeat are tried.
 const MOST_RUNS: usize = 8;
 
+/// Why a draft model's layers before the others, or its steps, are no layers of theirs.
+const WITH_HEAD: &str =
+    "a head comes behind a layer that isn't the last, as those of a draft model have it";
+
 /// The layers of a sequence, or why they aren't known. Where kernels may be missing, layers are known as far as they repeat
 /// from the first one on.
 pub(super) fn layers(tokens: &[Token], whole: Whole) -> Result<Layers, &'static str> {
@@ -135,6 +139,9 @@ pub(super) fn layers(tokens: &[Token], whole: Whole) -> Result<Layers, &'static 
     if starts.windows(2).any(|bounds| is_several(&tokens[bounds[0]..bounds[1]])) {
         return Err("some layers have no kernel that is attention by the table of bricks");
     }
+    if starts.windows(2).any(|bounds| has_head(&tokens[bounds[0]..bounds[1]])) {
+        return Err(WITH_HEAD);
+    }
     let mut layers = Layers {
         of: vec![None; tokens.len()],
         bricks: vec![None; tokens.len()],
@@ -154,7 +161,10 @@ pub(super) fn layers(tokens: &[Token], whole: Whole) -> Result<Layers, &'static 
         place(tokens, layer, &mut layers.bricks);
     }
     if layers.breaks_off {
-        layers.forget_last();
+        // Where none is missing, what follows is of other layers, as those of a draft model.
+        if whole == Whole::Unsure {
+            layers.forget_last();
+        }
     } else if tokens.get(end) == Some(&Token::Norm) {
         // The only product behind the last norm: else a part of a layer may follow.
         let mut products = (end..tokens.len()).filter(|&at| tokens[at].is_product());
@@ -388,6 +398,32 @@ pub(super) mod tests {
         assert_eq!(found_of(&text, Whole::Sure).matches('0').count(), 11);
         let why = "other layers come before those that repeat";
         assert_eq!(found_of(&text, Whole::Unsure), why);
+    }
+
+    #[test]
+    fn a_draft_model_takes_no_layer_away_and_adds_none() {
+        const BODY: &str = "NPrkAPNPSP";
+        // One layer behind a product, or two that are as the others.
+        for draft in ["ePNqPrkAPNPSPNPx", "eNPrkAPNPSPNPrkAPNPSPNPx"] {
+            let (text, truth) = spread(&[
+                ("ec", '.'),
+                (BODY, '0'),
+                (BODY, '1'),
+                (BODY, '2'),
+                (BODY, '3'),
+                ("NPx", '.'),
+                (draft, '.'),
+            ]);
+            assert_eq!(found(&text), truth);
+            let layers = layers(&tokens(&text), Whole::Sure).expect("layers");
+            assert_eq!((layers.count, layers.breaks_off), (4, true));
+            // Where kernels may be missing, the last one isn't sure.
+            let missing = found_of(&text, Whole::Unsure);
+            assert_eq!(missing, truth.replace('3', "."));
+        }
+        // Before the others, and steps of it alone.
+        assert_eq!(found(&format!("ec{BODY}NPxec{}NPx", BODY.repeat(4))), WITH_HEAD);
+        assert_eq!(found(&format!("ec{}", "NPrkAPNPSPNPx".repeat(4))), WITH_HEAD);
     }
 
     #[test]

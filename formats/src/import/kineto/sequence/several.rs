@@ -87,6 +87,18 @@ pub(super) fn is_several(layer: &[Token]) -> bool {
     networks > 1 && is_of_another
 }
 
+/// Whether what looks like a layer has a norm and a product behind its network, which is whole: the head of a model. What mixes
+/// tokens there is of the layer.
+pub(super) fn has_head(layer: &[Token]) -> bool {
+    let is_of_network = |token: &Token| matches!(token, Token::Activation | Token::Experts);
+    let Some(network) = layer.iter().rposition(is_of_network) else { return false };
+    let behind = &layer[network..];
+    let Some(norm) = behind.iter().position(|token| *token == Token::Norm) else { return false };
+    let (end, rest) = behind.split_at(norm);
+    let has_product = |part: &[Token]| part.iter().any(|token| token.is_product());
+    has_product(end) && has_product(rest) && !rest.contains(&Token::Mixer)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::tokens;
@@ -127,7 +139,19 @@ mod tests {
             "NPSPNPAPNPSP",
         ] {
             assert!(!is_several(&tokens(layer)), "{layer}");
+            assert!(!has_head(&tokens(layer)), "{layer}");
         }
+    }
+
+    #[test]
+    fn a_head_is_a_product_behind_the_norm_behind_a_whole_network() {
+        for layer in ["NPrkAPNPSPNPx", "NPrkAPNPREEzNP", "NPrkANPNPSNPNP"] {
+            let is_sure = layer != "NPrkANPNPSNPNP";
+            // Where the network ends behind a norm of its own, its last product is as a head.
+            assert_eq!(has_head(&tokens(layer)), is_sure, "{layer}");
+        }
+        // A network before attention.
+        assert!(!has_head(&tokens("NPSPNPrkAP")));
     }
 
     #[test]
