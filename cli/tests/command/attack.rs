@@ -308,8 +308,9 @@ fn command_line(random: &mut Random) -> Vec<String> {
             None => words.push(word),
         }
     }
-    // Without a model it measures one of its own for half a minute.
-    if words == ["benchmark"] {
+    // Without a model they make one of their own, and measure it for long.
+    let is_of_a_model = ["benchmark", "profile"].contains(&words[0].as_str());
+    if is_of_a_model && words[1..].iter().all(|word| word.starts_with('-')) {
         words.push("model.gguf".to_owned());
     }
     // A word with a zero byte can't be handed to any program.
