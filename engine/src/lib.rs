@@ -44,7 +44,7 @@
 //! | `cpu/`, `routines.rs`, `work.rs` | the CPU executor and each thread's share; kernels with their shapes, numbered and named; FLOPs and bytes of bricks |
 //! | `session.rs`, `kv_cache.rs`, `floats.rs` | a session on the CPU; keys and values so far; buffers in large pages |
 //! | `executor/gpu/` | devices in general: the pass as a list of kernels, and the session that runs it |
-//! | `executor/cuda/` | NVIDIA: `driver.rs` has **every call into the driver and its `unsafe`**, `kernels/` a `.cu` and its `.ptx` for each operation, `graph.rs` decode passes as graphs, `clock.rs` timestamps, `bricks.rs` the predecessor's names, `cupti/` CUPTI's timings, an optional cross-check (`library.rs`: every call into it and its `unsafe`) |
+//! | `executor/cuda/` | NVIDIA: `driver/` has **every call into the driver and its `unsafe`**, `kernels/` a `.cu` and its `.ptx` for each operation, `graph.rs` decode passes as graphs, `clock.rs` timestamps, `bricks.rs` the predecessor's names, `cupti/` CUPTI's timings, an optional cross-check (`library.rs`: every call into it and its `unsafe`) |
 //! | `executor/wgpu/` | Vulkan, Metal and DX12 (feature `wgpu`); `shaders/` has the kernels |
 //! | `any_session.rs`, `generate.rs`, `sample.rs` | sessions on any executor; from prompt to answer; choosing tokens |
 //! | `requantize.rs` | the same model with weights of another format |

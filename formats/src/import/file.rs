@@ -292,9 +292,12 @@ impl Unpacked {
 
     /// Reads on until there is all of it, if that isn't too much.
     fn read_all(&mut self, bytes: &mut Vec<u8>, at: &At<'_>) -> Result<(), ImportError> {
-        self.read_up_to(MAX_BYTES + 1, bytes, at)?;
-        if bytes.len() as u64 <= MAX_BYTES {
-            return Ok(());
+        // One that states too much isn't read to find that out.
+        if !matches!(&self.packing, Packing::None(file) if file.stated > MAX_BYTES) {
+            self.read_up_to(MAX_BYTES + 1, bytes, at)?;
+            if bytes.len() as u64 <= MAX_BYTES {
+                return Ok(());
+            }
         }
         let what = "it has more than 1 GiB, the most that is read: record for a shorter time";
         let unpacked = if self.is_gzip() { "unpacked, " } else { "" };
@@ -354,5 +357,23 @@ impl Read for Unpacked {
             self.error = Some(error.to_string());
         }
         read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_file_that_states_too_much_no_more_is_read() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        file.as_file().set_len(1 << 40).expect("a file with a hole");
+        let at = At { path: file.path() };
+        let mut unpacked = Unpacked::open(file.path()).expect("it is a file");
+        let mut bytes = Vec::new();
+        unpacked.read_up_to(BEGIN, &mut bytes, &at).expect("zeros");
+        let error = unpacked.read_all(&mut bytes, &at).expect_err("it is too much");
+        assert!(error.to_string().contains("more than 1 GiB"), "{error}");
+        assert_eq!(bytes.len() as u64, BEGIN);
     }
 }

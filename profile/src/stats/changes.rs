@@ -210,9 +210,10 @@ fn split(logs: &[f64]) -> Vec<Step> {
         return Vec::new();
     }
     let Some(scores) = scores(logs) else { return Vec::new() };
-    for (search, places) in [(best_split as fn(&[f64]) -> Option<Found>, 1), (best_bump, 2)] {
+    let split = (best_split as fn(&[f64]) -> Option<Found>, has_split as Reaches, 1);
+    for (search, reaches, places) in [split, (best_bump, has_bump, 2)] {
         let Some(found) = search(&scores) else { continue };
-        if let Some(p) = p_value(&scores, found.size, search) {
+        if let Some(p) = p_value(&scores, found.size, reaches) {
             return found.at[..places].iter().map(|&at| Step { at, p }).collect();
         }
     }
@@ -289,16 +290,11 @@ fn best_split(scores: &[f64]) -> Option<Found> {
 fn best_bump(scores: &[f64]) -> Option<Found> {
     let n = scores.len();
     let mut best: Option<Found> = None;
-    let sums: Vec<f64> = [0.0]
-        .into_iter()
-        .chain(scores.iter().scan(0.0, |sum, score| {
-            *sum += score;
-            Some(*sum)
-        }))
-        .collect();
+    let mut sums = Vec::new();
+    sum_up(scores, &mut sums);
     let last = n.saturating_sub(LEAST_SEGMENT);
     // A root for each pair of places would take most of the time.
-    let weights: Vec<f64> = (0..=last).map(|part| weight(part, n)).collect();
+    let weights = weights(n);
     for start in LEAST_SEGMENT..last {
         for end in start + LEAST_SEGMENT..=last {
             let size = (sums[end] - sums[start]).abs() * weights[end - start];
@@ -310,6 +306,50 @@ fn best_bump(scores: &[f64]) -> Option<Found> {
     best
 }
 
+/// Whether scores with these sums have a place, or two, as [`best_split`] and [`best_bump`] look for, of this size or a larger
+/// one.
+type Reaches = fn(&Sums<'_>, f64) -> bool;
+
+/// What [`sum_up`] and [`weights`] make of scores.
+struct Sums<'s> {
+    sums: &'s [f64],
+    weights: &'s [f64],
+}
+
+fn has_split(of: &Sums<'_>, size: f64) -> bool {
+    let mut parts = of.sums.iter().zip(of.weights).skip(LEAST_SEGMENT);
+    parts.any(|(sum, weight)| sum.abs() * weight >= size)
+}
+
+fn has_bump(of: &Sums<'_>, size: f64) -> bool {
+    // As far as the places lie.
+    let Some(sums) = of.sums.get(LEAST_SEGMENT..of.weights.len()) else { return false };
+    let none = (f64::INFINITY, f64::NEG_INFINITY);
+    let (low, high) = sums.iter().fold(none, |(low, high), sum| (low.min(*sum), high.max(*sum)));
+    (LEAST_SEGMENT..sums.len()).any(|part| {
+        let weight = of.weights[part];
+        // No two sums are further apart. By chance few are nearly as far apart as a change makes them, so that this leaves
+        // little to look at.
+        (high - low) * weight >= size
+            && sums.iter().zip(&sums[part..]).any(|(a, b)| (b - a).abs() * weight >= size)
+    })
+}
+
+/// The sums of the first scores: of none, of one, and so on to all.
+fn sum_up(scores: &[f64], sums: &mut Vec<f64>) {
+    sums.clear();
+    sums.push(0.0);
+    sums.extend(scores.iter().scan(0.0, |sum, score| {
+        *sum += score;
+        Some(*sum)
+    }));
+}
+
+/// The [`weight`] of each number of scores that leaves a segment to the others.
+fn weights(n: usize) -> Vec<f64> {
+    (0..=n.saturating_sub(LEAST_SEGMENT)).map(|part| weight(part, n)).collect()
+}
+
 /// By what the sum of `part` of `n` scores is multiplied to be the distance of their mean from that of the rest, if all scores
 /// add up to 0.
 fn weight(part: usize, n: usize) -> f64 {
@@ -317,18 +357,21 @@ fn weight(part: usize, n: usize) -> f64 {
     (n / (part * (n - part))).sqrt()
 }
 
-/// The part of the orders of `scores`, the given one included, in which `search` finds at least `size`;
+/// The part of the orders of `scores`, the given one included, that reach at least `size`;
 /// `None` if that is more than [`ALPHA`]. The given order counts, so that the test is valid however few are
 /// sampled (Phipson and Smyth, "Permutation p-values should never be zero", 2010).
-fn p_value(scores: &[f64], size: f64, search: fn(&[f64]) -> Option<Found>) -> Option<f64> {
+fn p_value(scores: &[f64], size: f64, reaches: Reaches) -> Option<f64> {
     // Sums in another order round differently; an order that is as good must count as such.
     let as_good = size * (1.0 - 1e-9);
     let mut random = SplitMix64(0);
     let mut scores = scores.to_vec();
+    let weights = weights(scores.len());
+    let mut sums = Vec::with_capacity(scores.len() + 1);
     let mut found = 1_u32;
     for _ in 0..PERMUTATIONS {
         random.shuffle(&mut scores);
-        found += u32::from(search(&scores).is_some_and(|found| found.size >= as_good));
+        sum_up(&scores, &mut sums);
+        found += u32::from(reaches(&Sums { sums: &sums, weights: &weights }, as_good));
         // It can't become significant any more (Besag and Clifford, "Sequential Monte Carlo
         // p-values", 1991).
         if f64::from(found) > ALPHA * f64::from(PERMUTATIONS + 1) {
@@ -574,6 +617,23 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn an_order_reaches_what_is_found_in_it_and_no_more(
+            scores in prop::collection::vec(-CLIP..CLIP, LEAST_POINTS..60),
+            part in 0.5..1.5f64,
+        ) {
+            let (mut sums, weights) = (Vec::new(), weights(scores.len()));
+            sum_up(&scores, &mut sums);
+            let sums = Sums { sums: &sums, weights: &weights };
+            let split = (best_split as fn(&[f64]) -> Option<Found>, has_split as Reaches);
+            for (search, reaches) in [split, (best_bump, has_bump)] {
+                let size = search(&scores).expect("there are enough").size;
+                prop_assert!(reaches(&sums, size));
+                prop_assert!(!reaches(&sums, size * (1.0 + 1e-15) + f64::MIN_POSITIVE));
+                prop_assert_eq!(reaches(&sums, size * part), part <= 1.0);
+            }
+        }
+
         #[test]
         fn segments_are_long_enough_and_p_is_small(
             values in prop::collection::vec(1e-3..1e6f64, 0..80),

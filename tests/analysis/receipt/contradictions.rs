@@ -71,28 +71,47 @@ pub(super) fn leaves<'s>(
     at: &str,
     out: &mut Vec<(String, &'s Value)>,
 ) {
+    walk(root, schema, value, &mut at.to_owned(), out);
+}
+
+/// The same. A place is written behind the way to it, and taken off again.
+fn walk<'s>(
+    root: &'s Value,
+    schema: &'s Value,
+    value: &Value,
+    at: &mut String,
+    out: &mut Vec<(String, &'s Value)>,
+) {
     if let Some(target) = schema["$ref"].as_str() {
         let target = root.pointer(target.trim_start_matches('#')).expect("it leads somewhere");
-        return leaves(root, target, value, at, out);
+        return walk(root, target, value, at, out);
     }
     if let Some(choices) = schema["anyOf"].as_array() {
-        return leaves(root, &choices[1], value, at, out);
+        return walk(root, &choices[1], value, at, out);
     }
+    let end = at.len();
     match value {
         Value::Object(fields) => {
             for (name, field) in fields.iter().filter(|(name, _)| *name != "seal") {
                 let schema =
                     schema["properties"].get(name).unwrap_or(&schema["additionalProperties"]);
-                leaves(root, schema, field, &format!("{at}/{name}"), out);
+                at.push('/');
+                at.push_str(name);
+                walk(root, schema, field, at, out);
+                at.truncate(end);
             }
         }
         Value::Array(items) => {
+            let schema = &schema["items"];
             for (i, item) in items.iter().enumerate() {
-                leaves(root, &schema["items"], item, &format!("{at}/{i}"), out);
+                at.push('/');
+                at.push_str(&i.to_string());
+                walk(root, schema, item, at, out);
+                at.truncate(end);
             }
         }
         // An absent number can be there.
-        _ => out.push((at.to_owned(), schema)),
+        _ => out.push((at.clone(), schema)),
     }
 }
 

@@ -29,12 +29,11 @@ fn each_number_but_a_few_is_borne_out_by_others() {
         let value = serde_json::to_value(receipt(&plan)).expect("plain data");
         let mut all = Vec::new();
         leaves(root, root, &value, "", &mut all);
-        let mut patterns: Vec<String> = all.iter().map(|(place, _)| pattern(place)).collect();
-        patterns.sort();
-        patterns.dedup();
-        for wanted in patterns {
-            let places: Vec<&(String, &Value)> =
-                all.iter().filter(|(place, _)| pattern(place) == wanted).collect();
+        let mut places_of = BTreeMap::<String, Vec<&(String, &Value)>>::new();
+        for leaf in &all {
+            places_of.entry(pattern(&leaf.0)).or_default().push(leaf);
+        }
+        for (wanted, places) in places_of {
             for factor in [0.3, 0.9, 1.1, 3.0, 20.0] {
                 let (place, schema) = *random.one_of(&places);
                 let mut changed = value.clone();
@@ -111,6 +110,8 @@ impl Leaves {
         let value = serde_json::to_value(receipt).expect("plain data");
         let (mut all, mut by_field) = (Vec::new(), BTreeMap::<_, Vec<String>>::new());
         leaves(root, root, &value, "", &mut all);
+        // Most leaves are times of passes, one after the other: of one field.
+        let mut of_one: Option<(&'static str, Vec<String>)> = None;
         for (place, _) in all {
             // Where the program lay is nobody's business.
             if place == "/run/command/0" {
@@ -120,9 +121,19 @@ impl Leaves {
                 Some(row) => *row,
                 None => *rows.entry(place.clone()).or_insert(Field::at(&pattern(&place))),
             };
-            if let Some(field) = row {
-                by_field.entry(field.place).or_default().push(place);
+            let Some(field) = row else { continue };
+            match &mut of_one {
+                Some((of, places)) if std::ptr::eq(*of, field.place) => places.push(place),
+                _ => {
+                    let before = of_one.replace((field.place, vec![place]));
+                    if let Some((of, places)) = before {
+                        by_field.entry(of).or_default().extend(places);
+                    }
+                }
             }
+        }
+        if let Some((of, places)) = of_one {
+            by_field.entry(of).or_default().extend(places);
         }
         Self { value, by_field }
     }
