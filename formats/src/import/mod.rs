@@ -15,6 +15,7 @@ mod limits;
 mod lines;
 mod llama_bench;
 mod nccl_inspector;
+mod nest;
 mod other;
 mod pairs;
 mod passes;
