@@ -60,18 +60,21 @@ mod tests {
             "{'lr': 1}: a dict\nx\n",
             "x {\n[y]\n",
         ] {
-            let before = if before.starts_with('{') { format!("a\n{before}") } else { before.into() };
+            let is_object = before.starts_with('{');
+            let before = if is_object { format!("a\n{before}") } else { before.to_owned() };
             for trace in [TRACE, "{\n \"traceEvents\"", "[ \n{\"ph\":\"X\"}"] {
                 let text = format!("{before}{trace}");
                 // The same, however much of it is there.
-                let told = (0..=text.len()).find_map(|end| {
-                    before_trace(&text.as_bytes()[..end], end == text.len())
-                });
+                let bytes = text.as_bytes();
+                let told = (0..=bytes.len())
+                    .find_map(|end| before_trace(&bytes[..end], end == bytes.len()));
                 assert_eq!(told, Some(before.len()), "{text}");
             }
         }
         // What has no trace, or begins with JSON.
-        for none in ["", "a\nb", "[5,\n{\"a\":1}]", "[5]\n{\"a\":1}", "{}\n{\"a\":1}", "[", "{"] {
+        for none in
+            ["", "a\nb", "[5,\n{\"a\":1}]", "[5]\n{\"a\":1}", "{}\n{\"a\":1}", "[", "{"]
+        {
             assert_eq!(before_trace(none.as_bytes(), true), Some(0), "{none}");
         }
         let late = format!("{}{TRACE}", "a\n".repeat(MOST));

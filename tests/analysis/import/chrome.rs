@@ -191,6 +191,34 @@ fn a_comma_behind_the_last_event_and_events_of_a_line_each_are_read() {
 }
 
 #[test]
+fn a_trace_behind_lines_of_a_log_is_read_and_they_are_counted() {
+    let all = events(&WHOLE).join(",\n");
+    for (log, first, lines) in [
+        ("INFO: profiler started\n", "INFO: profiler started", 1),
+        ("[INFO] a\r\n\n[2026-11-20 09:12:44,123] {x}\n", "[INFO] a", 2),
+    ] {
+        for trace in [
+            format!("{{ \"traceEvents\": [{all}]}}"),
+            format!("{{\n\"otherData\": {{}},\n\"traceEvents\": [{all}"),
+            format!("[\n{all}]"),
+        ] {
+            let text = format!("{log}{trace}");
+            let is = brickscope_formats::import::format_of(&text);
+            assert_eq!(is, Some(Format::Chrome), "{text}");
+            let profile = decoded(&text);
+            assert_eq!(decode_time(&profile), (1, 100_000, 10_000), "{text}");
+            let why = format!("lines before the trace, such as `{first}`");
+            assert_eq!(left_out(&profile)[0], (why.as_str(), lines), "{text}");
+        }
+        // What is wrong has its place in the file.
+        let text = format!("{log}{{\"traceEvents\": 5}}");
+        let said = refused(&text, Format::Chrome, &Options::default());
+        let line = log.lines().count() + 1;
+        assert!(said.starts_with(&format!("a.file, line {line} column 17: ")), "{said}");
+    }
+}
+
+#[test]
 fn a_pass_without_an_end_or_a_time_is_no_pass() {
     let said = refused(&list(&PAIRS[..4]), Format::Chrome, &passes_of("decode"));
     let why =
