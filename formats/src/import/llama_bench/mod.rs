@@ -128,7 +128,8 @@ impl BenchRow {
     /// Which of its numbers of tokens it lacks, so that it was taken as 0, unless a name tells both.
     fn taken_as_0(&self) -> Option<&'static str> {
         let named = self.shown("test").and_then(|test| table::tokens_of(&test));
-        if named.is_some_and(|(prompt, answer, _)| (prompt, answer) == (self.n_prompt, self.n_gen)) {
+        let is_it = |(prompt, answer, _)| (prompt, answer) == (self.n_prompt, self.n_gen);
+        if named.is_some_and(is_it) {
             return None;
         }
         let has = |field: &str| self.fields.contains_key(field);
