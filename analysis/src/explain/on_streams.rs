@@ -21,10 +21,9 @@ pub(super) fn longest(profile: &Profile, phase: Phase) -> Option<String> {
     let (device, busy) = of(profile, phase)?;
     let all = ran::by(profile, device, phase, |_, name| name);
     let bricks = count(all.len() as u64, "brick");
-    let (name, ran) =
-        all.into_iter().max_by_key(|(name, ran)| (ran.or_sum_ns(), Reverse(*name)))?;
-    let is_busy_time = profile.imported.is_some()
-        && Whole::of(device, phase).is_some_and(Whole::is_busy_time);
+    let (name, ran) = all.into_iter().max_by_key(|(name, ran)| (ran.or_sum_ns(), Reverse(*name)))?;
+    let is_busy_time =
+        profile.imported.is_some() && Whole::of(device, phase).is_some_and(Whole::is_busy_time);
     let (whole_ns, what) = match is_busy_time {
         true => (busy.busy_ns, "its busy time"),
         false => (busy.span_ns, "the span"),
@@ -39,8 +38,7 @@ pub(super) fn longest(profile: &Profile, phase: Phase) -> Option<String> {
 /// The time in which no stream worked.
 pub(super) fn gaps(profile: &Profile, phase: Phase) -> Option<String> {
     let (_, busy) = of(profile, phase).filter(|(_, busy)| busy.passes > 0)?;
-    let (idle_ns, span_ns, passes) =
-        (busy.idle_ns as f64, busy.span_ns as f64, busy.passes as f64);
+    let (idle_ns, span_ns, passes) = (busy.idle_ns as f64, busy.span_ns as f64, busy.passes as f64);
     let share = fraction(idle_ns / span_ns.max(1.0));
     Some(format!("{} of {} a pass, {share}", time(idle_ns / passes), time(span_ns / passes)))
 }
