@@ -187,7 +187,8 @@ fn cut_to_nest<E: Event>(timed: &mut Vec<E>, rounded_ns: i64) -> (u64, u64) {
                 break true;
             }
             let is_over = around.saturating_sub(event.start()) <= rounded_ns;
-            if is_over && !(is_kept && late <= rounded_ns) {
+            let is_cut = is_kept && late <= rounded_ns;
+            if is_over && !is_cut {
                 kept -= 1;
             } else if late <= rounded_ns {
                 end = around;
