@@ -9,6 +9,7 @@ use brickscope_analysis::findings::Findings;
 use brickscope_analysis::rate::{Overlapped, Rate, RateOf};
 use brickscope_analysis::typical::{self, OnePass};
 use brickscope_analysis::view::{self, Size};
+use brickscope_formats::import::{Format, Options, read};
 
 /// Twenty passes of a millisecond; those at `slow` take fifty, and others took the CPU.
 fn run(slow: &[u64]) -> Profile {
@@ -410,4 +411,22 @@ fn tokens_of_a_run_whose_requests_share_passes_are_named_by_the_passes() {
     let first = view::summary(&profile, Size { columns: 80, rows: 24 }, None).to_string();
     assert!(first.contains("13 tokens in prefill passes + 1"), "{first}");
     assert!(!report.contains(" generated"), "{report}");
+}
+
+#[test]
+fn a_device_of_several_streams_has_the_same_shares_in_words_and_on_the_first_screen() {
+    const STREAMS: &str = include_str!("../data/import/kineto-streams.json");
+    let options = Options::default();
+    let profile = read(STREAMS, "a.json".as_ref(), Format::Chrome, &options).expect("a trace");
+    let size = Size { columns: 80, rows: 24 };
+    let summary = on_one_line(&view::summary(&profile, size, None).to_string());
+    for (shown, word, said) in [
+        ("MatMul takes the most time, 72.5% of the span.", "share", "MatMul, 72.5 % of the span"),
+        ("AllReduce 25.2 %", "own time", "decode 5 bricks; the longest is MatMul, 72.5 % of"),
+        ("gaps 11.8 %", "unattributed", "a pass, 11.8 %"),
+    ] {
+        assert!(summary.contains(shown), "{summary}");
+        let explained = on_one_line(&explained(word, &profile));
+        assert!(explained.contains(said), "{explained}");
+    }
 }

@@ -9,9 +9,8 @@ use brickscope_profile::{
 };
 use serde::Serialize;
 
-use super::{Group, Page, Section, of_requests};
+use super::{Group, Page, Section, of_requests, on_streams};
 use crate::findings::{Finding, Findings, Unknown};
-use crate::passes::all_streams;
 use crate::ran;
 use crate::rate::{self, ByDevice, Rate, imported_tests};
 use crate::roofline::{Reach, Roofline, RooflineBrick};
@@ -111,9 +110,7 @@ fn phases(profile: &Profile) -> impl Iterator<Item = Phase> {
 /// A brick on all streams of a device that has several, as parts of the time from the first mark on any stream to the last: as
 /// the first screen has it.
 fn on_all_streams(whole: &Profile, phase: Phase, name: &str) -> Option<BrickInRun> {
-    let ran = |device: &&DeviceProfile| device.streams.iter().any(|of| !of.totals.is_empty());
-    let device = whole.devices.iter().find(ran)?;
-    let busy = all_streams(device, phase)?;
+    let (device, busy) = on_streams::of(whole, phase)?;
     let is_it = |total: &&Total| {
         let is_brick = total.kind == NameKind::Brick && total.category.is_some();
         total.phase == Some(phase) && is_brick && total.stats.name == name
@@ -440,6 +437,16 @@ fn of_term(profile: &Profile, term: &str) -> Vec<Section> {
         let figure = |phase: Phase| Some(Section::new(phase.name(), of(&at, phase)?));
         phases(&at).filter_map(figure).collect()
     };
+    // Of a device with several streams, and else.
+    type Figure = fn(&Profile, Phase) -> Option<String>;
+    let each_or = |on_streams: Figure, of: Figure| -> Vec<Section> {
+        let (at, _) = where_it_ran(profile);
+        let figure = |phase: Phase| {
+            let text = on_streams(profile, phase).or_else(|| of(&at, phase))?;
+            Some(Section::new(phase.name(), text))
+        };
+        phases(&at).filter_map(figure).collect()
+    };
     match term {
         "decode" => of_phase(profile, Phase::Decode),
         "prefill" => of_phase(profile, Phase::Prefill),
@@ -454,12 +461,12 @@ fn of_term(profile: &Profile, term: &str) -> Vec<Section> {
         "phase" | "pass" | "wall" | "typical" => {
             phases(profile).flat_map(|phase| of_phase(profile, phase)).collect()
         }
-        "brick" | "share" | "own time" => each(longest),
+        "brick" | "share" | "own time" => each_or(on_streams::longest, longest),
         "span" => vec![Section::new(
             "spans",
             format!("{} recorded, {} kept one by one", profile.overhead.spans, profile.spans.len()),
         )],
-        "unattributed" => each(unattributed),
+        "unattributed" => each_or(on_streams::gaps, unattributed),
         "roofline" | "roof" | "ceiling" | "ridge" => {
             let mut sections = each(roof);
             sections.truncate(1);

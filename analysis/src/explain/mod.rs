@@ -12,6 +12,7 @@
 
 mod in_run;
 mod of_requests;
+mod on_streams;
 
 use std::sync::LazyLock;
 

@@ -5,6 +5,8 @@
 //! Spans are the complete events (`X`) and the pairs of begin and end (`B`, `E`, in any order) of each thread, which must
 //! nest. Times are microseconds with fractions, here to the nearest nanosecond and from the first event on.
 //!
+//! Lines of a log may be before all of it, as a program writes them whose output goes to the same file.
+//!
 //! This file reads the events one at a time, so that traces larger than memory can be read, and makes a
 //! profile of those of most programs. What PyTorch's profiler writes has more to tell, and goes to `kineto/`.
 
@@ -25,7 +27,7 @@ use super::passes::Passes;
 use super::totals::{MOST_NAMES, phases, totals};
 use super::trace::{Timed, Trace, lanes, pass_of, sorted};
 use super::values::{Fault, PIECE, Value, Values, line_and_column, parsed, text, words};
-use super::{At, Format, ImportError, Options, jax, lacks, left_out};
+use super::{At, Format, ImportError, Options, jax, lacks, left_out, log_lines};
 
 /// The most bytes of the fields outside of `traceEvents` that are kept.
 const MOST_ABOUT: usize = 1 << 20;
@@ -72,6 +74,8 @@ struct Reader {
     is_capture: bool,
     passes: Passes,
     hints: jax::Hints,
+    /// How many lines of a log are before the trace, and the first of them.
+    before: (u64, String),
     /// The number of the first event with nothing in it, and how many there are.
     empty: Option<(usize, u64)>,
 }
@@ -142,6 +146,8 @@ fn read_values<R: Read>(
     if let Some(jax) = jax {
         jax.tell(&mut profile);
     }
+    let (lines, first) = &reader.before;
+    left_out(&mut profile, &format!("lines before the trace, such as `{first}`"), *lines);
     left_out(&mut profile, "the rest of the file, which is truncated", u64::from(breaks_off));
     Ok(profile)
 }
@@ -204,6 +210,7 @@ impl Reader {
     }
 
     fn read<R: Read>(&mut self, values: &mut Values<R>) -> Result<(), Stop> {
+        self.before = log_lines::counted(&values.skip_before(log_lines::before_trace)?);
         match values.peek()? {
             b'[' => self.events(values)?,
             b'{' => self.fields(values)?,

@@ -10,41 +10,151 @@ use serde_json::value::RawValue;
 
 /// Calls `note` with each record of a text, in order; a record is an object. Returns how many are odd: they break off, or are
 /// something else. What is odd is left out up to the next line that begins a record.
-pub(super) fn each<'t, R: Deserialize<'t>>(text: &'t str, mut note: impl FnMut(R)) -> u64 {
-    let (mut rest, mut odd) = (text, 0);
+pub(super) fn each<'t, R: Deserialize<'t>>(text: &'t str, note: impl FnMut(R)) -> u64 {
+    walk::<R>(text, note).odd
+}
+
+/// What became of a text.
+#[derive(Debug, Default)]
+struct Walked {
+    odd: u64,
+    /// How many bytes were looked at, some of them more than once: for tests.
+    #[cfg_attr(not(test), allow(dead_code))]
+    bytes: usize,
+}
+
+fn walk<'t, R: Deserialize<'t>>(text: &'t str, mut note: impl FnMut(R)) -> Walked {
+    let (mut rest, mut walked) = (text, Walked::default());
+    let mut broken = Broken::default();
     loop {
+        let begin = rest.trim_start();
+        if broken.is_begun_at(text.len() - begin.len()) {
+            walked.odd += 1;
+            match next_line(begin) {
+                Some(line) => rest = line,
+                None => return walked,
+            }
+            continue;
+        }
         let mut records = serde_json::Deserializer::from_str(rest).into_iter::<&'t RawValue>();
         // Where the last one begins, and, if it is odd, whether it was read to its end.
-        let (mut from, mut is_whole) = (0, None);
+        let (mut from, mut is_whole, mut fault) = (0, None, None);
         while let Some(record) = records.next() {
             match record {
-                Ok(list) if list.get().starts_with('[') => odd += each_of(list, &mut note),
+                Ok(list) if list.get().starts_with('[') => walked.odd += each_of(list, &mut note),
                 Ok(record) if read(record, &mut note) => {}
                 Ok(_) => is_whole = Some(true),
-                Err(_) => is_whole = Some(false),
+                Err(error) => (is_whole, fault) = (Some(false), Some(error)),
             }
             if is_whole.is_some() {
                 break;
             }
             from = records.byte_offset();
         }
-        let Some(is_whole) = is_whole else { return odd };
+        walked.bytes += records.byte_offset();
+        let Some(is_whole) = is_whole else { return walked };
+        let mut is_too_deep = false;
+        let mut end = from;
+        if let Some(error) = fault {
+            end = byte_of(&error, rest);
+            let begun = text.len() - rest.len();
+            walked.bytes += 2 * end.saturating_sub(from);
+            is_too_deep = !broken.note(text, begun + from, begun + end);
+        }
         let begin = rest.get(from..).unwrap_or("").trim_start();
         let (line, behind) = begin.split_once('\n').unwrap_or((begin, ""));
         if let Some(record) = behind_prefix(line) {
-            odd += u64::from(!read(record, &mut note));
+            walked.odd += u64::from(!read(record, &mut note));
             rest = behind;
             continue;
         }
-        odd += 1;
+        walked.odd += 1;
         // The end of the last one that was read.
-        let after = rest.get(records.byte_offset()..).unwrap_or("");
+        let after = if is_too_deep { end } else { records.byte_offset() };
+        let after = rest.get(after..).unwrap_or("");
         let after = if is_whole { after } else { after.trim_start() };
         match next_line(after) {
             Some(line) => rest = line,
-            None => return odd,
+            None => return walked,
         }
     }
+}
+
+/// Records within one that breaks off, which break off at the same place: they are begun within it and aren't closed before its
+/// fault. To read each of them up to there would take a time that grows with the square of the text.
+#[derive(Debug, Default)]
+struct Broken {
+    /// Where they begin, the last one first.
+    begins: Vec<usize>,
+    /// Up to where this is known.
+    end: usize,
+}
+
+/// Where more than so many are within each other, all are left out as one, up to the fault.
+const MOST_WITHIN: usize = 1 << 20;
+
+impl Broken {
+    /// Notes those from a record's begin to its fault. Returns whether they aren't too many.
+    fn note(&mut self, text: &str, begin: usize, end: usize) -> bool {
+        if end <= self.end {
+            return true;
+        }
+        let begins = open_at_end(text.get(begin..end).unwrap_or(""));
+        let is_few = begins.is_some();
+        (self.begins, self.end) = (begins.unwrap_or_default(), end);
+        self.begins.iter_mut().for_each(|at| *at += begin);
+        self.begins.reverse();
+        is_few
+    }
+
+    /// Whether one begins here. Places are asked for in their order.
+    fn is_begun_at(&mut self, at: usize) -> bool {
+        while self.begins.pop_if(|begin| *begin < at).is_some() {}
+        self.begins.last() == Some(&at)
+    }
+}
+
+/// Where objects begin that are a line's first, and not closed at the end of a text that is right so far. `None` if they are
+/// too many.
+fn open_at_end(text: &str) -> Option<Vec<usize>> {
+    let mut begins: Vec<(usize, usize)> = Vec::new();
+    let (mut depth, mut is_inside, mut is_escaped, mut is_first) = (0_usize, false, false, true);
+    for (at, byte) in text.bytes().enumerate() {
+        if is_inside {
+            is_inside = is_escaped || byte != b'"';
+            is_escaped = !is_escaped && byte == b'\\';
+            continue;
+        }
+        match byte {
+            b'"' => is_inside = true,
+            b'{' | b'[' => {
+                if byte == b'{' && is_first {
+                    begins.push((at, depth));
+                }
+                if begins.len() > MOST_WITHIN {
+                    return None;
+                }
+                depth += 1;
+            }
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                begins.pop_if(|(_, of)| *of >= depth);
+            }
+            _ => {}
+        }
+        is_first = byte == b'\n' || is_first && byte.is_ascii_whitespace();
+    }
+    Some(begins.into_iter().map(|(at, _)| at).collect())
+}
+
+/// At which byte of a text an error is: that which is wrong, or the end.
+fn byte_of(error: &serde_json::Error, text: &str) -> usize {
+    if error.is_eof() {
+        return text.len();
+    }
+    let before = error.line().saturating_sub(1);
+    let begins = text.split_inclusive('\n').take(before).map(str::len).sum::<usize>();
+    begins.saturating_add(error.column()).saturating_sub(1).min(text.len())
 }
 
 /// The record of a line that begins with something else, such as the time of a log. A line of a record that breaks off isn't
@@ -178,6 +288,83 @@ mod tests {
             assert_eq!(of(&text), (vec![1, 2, 3], 1), "{odd}");
         }
         assert_eq!(of("[{\"n\":1},\n{\"n\":2},\n{\"n\""), (vec![2], 3));
+    }
+
+    /// Records that break off within each other, as a broken or hostile file has them.
+    #[test]
+    fn records_within_one_that_breaks_off_are_read_once() {
+        const N: usize = 20_000;
+        let nested = "{\"n\":\n".repeat(N);
+        let lists = "{\"a\":[{\"n\":1},\n".repeat(N);
+        let good = "{\"n\":1}\n";
+        for (text, numbers, odd) in [
+            // Up to the end, or up to a fault behind which there is another one.
+            (nested.clone(), 0, N),
+            (format!("{nested}x\n{good}"), 1, N),
+            (format!("{nested}{good}x\n{good}"), 2, N + 1),
+            (lists.clone(), 0, N),
+            (format!("{good}{lists}x\n{good}"), 2, N),
+        ] {
+            let mut all = 0;
+            let walked = walk::<Record>(&text, |record| all += record.n);
+            let about = &text[text.len() - 20..];
+            assert_eq!((all, walked.odd), (numbers, odd as u64), "{about}");
+            assert!(walked.bytes <= 4 * text.len(), "{} of {}", walked.bytes, text.len());
+        }
+    }
+
+    #[test]
+    fn records_within_each_other_are_as_if_each_was_read_alone() {
+        // Each way to put five of these together.
+        const PARTS: [&str; 8] = [
+            "{\"n\":1}\n",
+            "{\"n\":\n",
+            " {\"n\":[\n",
+            "]\n",
+            "}\n",
+            ",",
+            "\"}{\"\n",
+            "x {\"n\":1}\n",
+        ];
+        for nth in 0..8_usize.pow(5) {
+            let text: String = (0..5).map(|power| PARTS[nth / 8_usize.pow(power) % 8]).collect();
+            assert_eq!(of(&text), one_by_one(&text), "{text}");
+        }
+    }
+
+    /// The same as [`of`], with each record that breaks off read to its fault.
+    fn one_by_one(text: &str) -> (Vec<u64>, u64) {
+        let (mut rest, mut numbers, mut odd) = (text, Vec::new(), 0);
+        loop {
+            let mut records = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
+            let mut from = 0;
+            let is_whole = loop {
+                let mut note = |record: Record| numbers.push(record.n + record.more);
+                match records.next() {
+                    None => return (numbers, odd),
+                    Some(Ok(list)) if list.get().starts_with('[') => {
+                        odd += each_of(list, &mut note);
+                    }
+                    Some(Ok(record)) if read(record, &mut note) => {}
+                    Some(record) => break record.is_ok(),
+                }
+                from = records.byte_offset();
+            };
+            let begin = rest[from..].trim_start();
+            let (line, behind) = begin.split_once('\n').unwrap_or((begin, ""));
+            if let Some(record) = behind_prefix(line) {
+                let mut note = |record: Record| numbers.push(record.n + record.more);
+                odd += u64::from(!read(record, &mut note));
+                rest = behind;
+                continue;
+            }
+            odd += 1;
+            let after = &rest[records.byte_offset()..];
+            match next_line(if is_whole { after } else { after.trim_start() }) {
+                Some(line) => rest = line,
+                None => return (numbers, odd),
+            }
+        }
     }
 
     #[test]

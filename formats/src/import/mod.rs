@@ -14,7 +14,9 @@ mod kineto;
 mod limits;
 mod lines;
 mod llama_bench;
+mod log_lines;
 mod nccl_inspector;
+mod nest;
 mod other;
 mod pairs;
 mod passes;
@@ -74,6 +76,9 @@ pub fn format_of(text: &str) -> Option<Format> {
     if llama_bench::is_it(text) {
         return Some(Format::LlamaBench);
     }
+    if is_trace_behind_log(start) {
+        return Some(Format::Chrome);
+    }
     if text.contains(vk_perf_logger::HEADING) {
         return Some(Format::VkPerfLogger);
     }
@@ -87,6 +92,14 @@ pub fn format_of(text: &str) -> Option<Format> {
         weight.is_some_and(crate::export::folded::is_weight)
     };
     (!start.is_empty() && lines.all(is_stack)).then_some(Format::Folded)
+}
+
+/// Whether a text has a trace behind lines of a log.
+fn is_trace_behind_log(text: &str) -> bool {
+    let at = log_lines::before_trace(text.as_bytes(), true).unwrap_or_default();
+    let behind = text.get(at..).unwrap_or_default();
+    let is_list = behind.starts_with('[') && behind.contains("\"ph\"");
+    at > 0 && (is_list || behind.contains("\"traceEvents\""))
 }
 
 /// What the weights of folded stacks count, which the file doesn't say.

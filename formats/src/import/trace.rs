@@ -1,12 +1,12 @@
 //! What a profiler of a GPU and its host has recorded: timed events on tracks, with what ties the work of a device to the
 //! call that launched it. Readers of several formats fill a [`Trace`], of which `kineto/` makes a profile.
 
-use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use brickscope_profile::{Lane, Pass, Phase, Profile, StepTold};
 
 use super::kineto::{Attentions, Captured, Collectives, EventKind, Link, Products};
+use super::nest::{Event, Nested, nest};
 use super::pairs::Edges;
 use super::step::Step;
 use super::{At, ImportError, left_out};
@@ -23,12 +23,6 @@ const OF_A_NAME: usize = 100;
 /// So many names of events that are only counted are kept, for an error message; and none that is longer.
 const MOST_COUNTED_NAMES: usize = 21;
 const LONGEST_COUNTED_NAME: usize = 1000;
-
-/// By so much an event may miss the one that it nests in.
-const ROUNDED_NS: i64 = 2_000;
-
-/// So many events that begin before the one around them are looked at, from the innermost one on.
-const MOST_EARLY: usize = 32;
 
 /// A span of the file.
 #[derive(Clone, Copy)]
@@ -50,6 +44,32 @@ impl Timed {
     /// The phase that it is a pass of. A pattern for decode is the more special one of two that both choose it.
     pub(super) fn phase(&self) -> Option<Phase> {
         Phase::ALL.into_iter().rev().find(|&phase| self.passes & bit(phase) != 0)
+    }
+}
+
+impl Event for Timed {
+    fn lane(&self) -> u32 {
+        self.lane
+    }
+
+    fn start(&self) -> i64 {
+        self.start
+    }
+
+    fn end(&self) -> i64 {
+        self.end
+    }
+
+    fn put(&mut self, start: i64, end: i64) {
+        (self.start, self.end) = (start, end);
+    }
+
+    fn is_of_device(&self) -> bool {
+        self.kind.is_of_device()
+    }
+
+    fn is_pass(&self) -> bool {
+        self.phase().is_some()
     }
 }
 
@@ -154,10 +174,8 @@ pub(super) struct LeftOut {
     pub(super) odd: u64,
     /// Work of a device whose times are 0.
     pub(super) untimed: u64,
-    /// Events that end a little behind the one around them, or begin a little before the one before them ends.
-    pub(super) cut: u64,
-    /// Events that go on into a pass.
-    pub(super) into_passes: u64,
+    /// What was cut off events so that they nest, and which were removed.
+    nested: Nested,
     /// Passes that end when they begin.
     pub(super) timeless: u64,
 }
@@ -361,20 +379,26 @@ impl Trace {
             empty_steps,
             ..
         } = self.left_out;
-        let LeftOut { odd, untimed, cut, into_passes, timeless, .. } = self.left_out;
+        let LeftOut { odd, untimed, timeless, nested, .. } = self.left_out;
+        let Nested { cut, into_passes, .. } = nested;
         let odd_ones = match &self.fault {
             Some((event, fault)) => {
                 format!("events that can't be read, such as event {event}: {fault}")
             }
             None => String::new(),
         };
+        let most = nested.most();
+        let cut_ones = format!("the ends of events that don't quite nest, up to {most} of each");
+        let overlapping_ones = format!(
+            "events that overlap another of their thread without nesting, by more than {most}"
+        );
         let unended = self.tracks.iter().map(|track| track.open.len() as u64).sum();
         for (why, count) in [
             (odd_ones.as_str(), odd),
             ("work of a device whose times are 0", untimed),
-            ("the ends of events that don't quite nest, up to 2 µs of each", cut),
+            (cut_ones.as_str(), cut),
             ("events that go on into a pass, so that their own time isn't known", into_passes),
-            ("events that overlap another of their thread without nesting", overlapping),
+            (overlapping_ones.as_str(), overlapping),
             ("begins without an end", unended),
             ("ends without a begin", unbegun),
             ("events that end before they begin", backwards),
@@ -405,15 +429,7 @@ pub(super) fn sorted(trace: &mut Trace, at: &At<'_>) -> Result<(Vec<Timed>, i64)
     }
     // Of those that begin and end together the outer one is written last, when it ends.
     timed.reverse();
-    let order = |event: &Timed| (event.lane, event.start, Reverse(event.end));
-    timed.sort_by_key(order);
-    let early = cut_early(&mut timed);
-    if early > 0 {
-        timed.sort_by_key(order);
-    }
-    let (cut, into_passes) = cut_to_nest(&mut timed);
-    trace.left_out.cut += early + cut;
-    trace.left_out.into_passes += into_passes;
+    trace.left_out.nested = nest(&mut timed);
     Ok((timed, origin))
 }
 
@@ -426,123 +442,6 @@ fn without_times(timed: &mut Vec<Timed>, first_counted: Option<i64>) -> u64 {
     let before = timed.len();
     timed.retain(|event| !(is_zero(event) && event.end < first));
     (before - timed.len()) as u64
-}
-
-/// Cuts up to [`ROUNDED_NS`] from events that begin before the one that they lie in, which keeps its begin. Of two that
-/// cross, the inner one is that which misses the other by less. Returns how many were cut: they are no longer in order.
-fn cut_early(timed: &mut [Timed]) -> u64 {
-    let mut cut = 0;
-    // Each with its begin as the file has it.
-    let mut stack: Vec<(usize, i64)> = Vec::new();
-    for at in 0..timed.len() {
-        let event = timed[at];
-        if event.kind.is_of_device() {
-            continue;
-        }
-        if stack.last().is_some_and(|&(around, _)| timed[around].lane != event.lane) {
-            stack.clear();
-        }
-        while stack.pop_if(|(around, _)| timed[*around].end <= event.start).is_some() {}
-        // What ends where it begins is no matter of begins.
-        let is_over = |other: &Timed| other.end.saturating_sub(event.start) <= ROUNDED_NS;
-        let mut kept = stack.len();
-        let nests = loop {
-            let Some((around, begun)) = kept.checked_sub(1).map(|top| stack[top]) else {
-                break true;
-            };
-            let late = event.end.saturating_sub(timed[around].end);
-            let early = event.start.saturating_sub(begun);
-            let is_over = is_over(&timed[around]);
-            if late <= 0 || (!is_over && late <= early.min(ROUNDED_NS)) {
-                break true;
-            }
-            // A pass keeps its begin, whatever goes on behind it.
-            if !is_over && timed[around].phase().is_some() && event.phase().is_none() {
-                break false;
-            }
-            if stack.len() - kept == MOST_EARLY || (!is_over && early > ROUNDED_NS) {
-                // What goes on into a pass is removed later, and the pass is kept.
-                break event.phase().is_some();
-            }
-            kept -= 1;
-        };
-        if !nests {
-            continue;
-        }
-        // Of most events there is nothing, for which no memory is taken.
-        let inside = if kept < stack.len() { stack.split_off(kept) } else { Vec::new() };
-        stack.push((at, event.start));
-        for (inner, begun) in inside {
-            if !is_over(&timed[inner]) {
-                cut += u64::from(timed[inner].start == begun);
-                timed[inner].start = event.start;
-                stack.push((inner, begun));
-            }
-        }
-    }
-    cut
-}
-
-/// Events of a thread nest, but for what clocks and rounding make of their ends: up to [`ROUNDED_NS`] are cut from an event
-/// that ends behind the one around it, or after the next one has begun. A pass isn't lost for an event that goes on into it
-/// by more: that event is removed, since no clock was read at an end of it before the pass. Returns how many were cut, and
-/// how many removed.
-fn cut_to_nest(timed: &mut Vec<Timed>) -> (u64, u64) {
-    let mut cut = 0;
-    let mut removed: HashSet<usize> = HashSet::new();
-    // Each with whether it is in a pass, or one.
-    let mut stack: Vec<(usize, bool)> = Vec::new();
-    for at in 0..timed.len() {
-        let event = timed[at];
-        if event.kind.is_of_device() {
-            continue;
-        }
-        if stack.last().is_some_and(|&(around, _)| timed[around].lane != event.lane) {
-            stack.clear();
-        }
-        while stack.pop_if(|(around, _)| timed[*around].end <= event.start).is_some() {}
-        // Those that end where it begins, and where it ends itself, if it nests then.
-        let (mut kept, mut end) = (stack.len(), event.end);
-        let nests = loop {
-            let Some((around, is_in_pass)) = kept.checked_sub(1).map(|top| stack[top]) else {
-                break true;
-            };
-            let around = timed[around].end;
-            let late = end.saturating_sub(around);
-            if late <= 0 {
-                break true;
-            }
-            if around.saturating_sub(event.start) <= ROUNDED_NS {
-                kept -= 1;
-            } else if late <= ROUNDED_NS {
-                end = around;
-            } else if event.phase().is_some() && !is_in_pass {
-                kept -= 1;
-            } else {
-                break false;
-            }
-        };
-        // Else it is left out later.
-        if nests {
-            for (before, _) in stack.drain(kept..) {
-                if timed[before].end.saturating_sub(event.start) <= ROUNDED_NS {
-                    timed[before].end = event.start;
-                    cut += 1;
-                } else {
-                    removed.insert(before);
-                }
-            }
-            cut += u64::from(end != event.end);
-            timed[at].end = end;
-            let is_in_pass = stack.last().is_some_and(|&(_, is)| is) || event.phase().is_some();
-            stack.push((at, is_in_pass));
-        }
-    }
-    if !removed.is_empty() {
-        let mut at = 0..;
-        timed.retain(|_| at.next().is_none_or(|at| !removed.contains(&at)));
-    }
-    (cut, removed.len() as u64)
 }
 
 pub(super) fn lanes(trace: &Trace) -> Vec<Lane> {

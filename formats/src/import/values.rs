@@ -81,6 +81,24 @@ impl<R: Read> Values<R> {
         Ok(read > 0)
     }
 
+    /// Leaves out what is before all values, which `find` tells by what was read and by whether that is all. Returns it.
+    pub(super) fn skip_before(
+        &mut self,
+        find: impl Fn(&[u8], bool) -> Option<usize>,
+    ) -> Result<Vec<u8>, Fault> {
+        loop {
+            if let Some(length) = find(self.rest(), self.is_end) {
+                let skipped = self.rest().get(..length).unwrap_or_default().to_vec();
+                self.at += skipped.len();
+                return Ok(skipped);
+            }
+            if self.is_end {
+                return Ok(Vec::new());
+            }
+            self.more()?;
+        }
+    }
+
     /// The next byte that is no blank.
     pub(super) fn peek(&mut self) -> Result<u8, Fault> {
         loop {

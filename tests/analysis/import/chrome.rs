@@ -85,6 +85,36 @@ fn an_event_that_begins_a_little_early_nests() {
     assert_eq!(left_out(&profile), [(CUT, 2)]);
 }
 
+#[test]
+fn children_end_late_by_as_much_as_times_are_rounded() {
+    // Of a clock of milliseconds, with children that end so many of them after their passes.
+    let late_by = |ms: u32| {
+        let event = |name: &str, at: u32, dur: u32| {
+            let times = format!(r#""ts":{at}000,"dur":{dur}000"#);
+            format!(r#"{{"ph":"X","name":"{name}","pid":1,"tid":1,{times}}}"#)
+        };
+        let passes = (0..12).flat_map(|n| {
+            let at = 1 + 100 * n + n % 3;
+            [event("decode", at, 50), event("attn", at + 10, 40 + ms)]
+        });
+        decoded(&format!("[{}]", passes.collect::<Vec<_>>().join(",")))
+    };
+    let cut = "the ends of events that don't quite nest, up to 1 ms of each, of which all times are \
+               multiples";
+    let left = "events that overlap another of their thread without nesting, by more than 1 ms, of \
+                which all times are multiples";
+    for (ms, attn, why) in
+        [(0, Some(480_000_000), None), (1, Some(480_000_000), Some(cut)), (2, None, Some(left))]
+    {
+        let profile = late_by(ms);
+        let own = if attn.is_some() { 120_000_000 } else { 600_000_000 };
+        assert_eq!(decode_time(&profile), (12, 600_000_000, own), "{ms}");
+        assert_eq!(in_decode(&profile, "attn"), attn, "{ms}");
+        let expected: Vec<(&str, u64)> = why.into_iter().map(|why| (why, 12)).collect();
+        assert_eq!(left_out(&profile), expected, "{ms}");
+    }
+}
+
 const PAIRS: [(&str, &str, &str); 6] = [
     ("B", "decode", r#""ts":0"#),
     ("B", "attn", r#""ts":10"#),
@@ -157,6 +187,34 @@ fn a_comma_behind_the_last_event_and_events_of_a_line_each_are_read() {
     ] {
         let said = refused(&text, Format::Chrome, &Options::default());
         assert!(said.ends_with(why), "{said}");
+    }
+}
+
+#[test]
+fn a_trace_behind_lines_of_a_log_is_read_and_they_are_counted() {
+    let all = events(&WHOLE).join(",\n");
+    for (log, first, lines) in [
+        ("INFO: profiler started\n", "INFO: profiler started", 1),
+        ("[INFO] a\r\n\n[2026-11-20 09:12:44,123] {x}\n", "[INFO] a", 2),
+    ] {
+        for trace in [
+            format!("{{ \"traceEvents\": [{all}]}}"),
+            format!("{{\n\"otherData\": {{}},\n\"traceEvents\": [{all}"),
+            format!("[\n{all}]"),
+        ] {
+            let text = format!("{log}{trace}");
+            let is = brickscope_formats::import::format_of(&text);
+            assert_eq!(is, Some(Format::Chrome), "{text}");
+            let profile = decoded(&text);
+            assert_eq!(decode_time(&profile), (1, 100_000, 10_000), "{text}");
+            let why = format!("lines before the trace, such as `{first}`");
+            assert_eq!(left_out(&profile)[0], (why.as_str(), lines), "{text}");
+        }
+        // What is wrong has its place in the file.
+        let text = format!("{log}{{\"traceEvents\": 5}}");
+        let said = refused(&text, Format::Chrome, &Options::default());
+        let line = log.lines().count() + 1;
+        assert!(said.starts_with(&format!("a.file, line {line} column 17: ")), "{said}");
     }
 }
 

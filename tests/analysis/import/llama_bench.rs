@@ -434,6 +434,62 @@ fn tables_are_read_as_people_and_programs_pass_them_on() {
     }
 }
 
+#[test]
+fn a_statement_has_its_rows_in_lines_of_their_own_or_all_in_one() {
+    let expected = tests_of(&imported(MARKDOWN, Format::LlamaBench));
+    let all: Vec<(&str, &str)> =
+        SQL.lines().filter_map(|line| line.split_once(" VALUES ")).collect();
+    let [(insert, first), (_, second)] = all[..] else { panic!("{all:?}") };
+    let (first, second) = (first.trim_end_matches(';'), second.trim_end_matches(';'));
+    let (dumped, quoted) = (
+        insert.replace("llama_bench", "public.test"),
+        insert.replace("llama_bench", "`test`").replace("n_prompt", "`n_prompt`"),
+    );
+    for text in [
+        format!("{insert} VALUES\n{first},\n{second};\n"),
+        format!("{dumped} VALUES\n\t{first},\n\n\t{second};\n"),
+        format!("{insert}\nVALUES\n  {first},\n  {second}\n;\n"),
+        format!("{insert}\nVALUES {first}\n;\n{insert} VALUES\n{second};"),
+        format!("{quoted} VALUES {first},{second};\n"),
+    ] {
+        assert_eq!(format_of(&text), Some(Format::LlamaBench), "{text}");
+        let profile = imported(&text, Format::LlamaBench);
+        assert_eq!((tests_of(&profile), left_out(&profile)), (expected.clone(), vec![]), "{text}");
+    }
+    // A comment between them is no part of it and costs no row; nor does a row that can't be read.
+    let odd = second.replace("'118.800001', ", "");
+    let text = format!("{insert} VALUES\n{first},\n-- more\n{odd},\n{second};\n");
+    let profile = imported(&text, Format::LlamaBench);
+    assert_eq!(tests_of(&profile), expected);
+    let why = "lines that are no part of the results, such as `-- more`";
+    assert_eq!(left_out(&profile), [(why.to_owned(), 2)]);
+    // One that breaks off before its first row.
+    let text = format!("{insert} VALUES {first};\n{insert} VALUES");
+    let profile = imported(&text, Format::LlamaBench);
+    assert_eq!(left_out(&profile), [("line 2, which breaks off".to_owned(), 1)]);
+}
+
+#[test]
+fn a_number_of_tokens_that_is_missing_is_told() {
+    let doubts = |text: &str| {
+        imported(text, Format::LlamaBench).imported.expect("of a file").doubts
+    };
+    let lines = sweep();
+    assert!(doubts(&lines).is_empty());
+    let without = lines.replace("\"n_prompt\":0,", "");
+    assert_eq!(doubts(&without), ["n_prompt is missing in 2 rows and taken as 0"]);
+    let of_prompts = lines.lines().next().expect("a row").replace("\"n_gen\":0,", "");
+    assert_eq!(doubts(&of_prompts), ["n_gen is missing in 1 row and taken as 0"]);
+    // A name tells, if it is that of the row.
+    for (name, told) in [("tg128", 0), ("pp512+tg128", 1)] {
+        let named = format!("\"test\":\"{name}\",\"n_gen\":128,");
+        assert_eq!(doubts(&without.replace("\"n_gen\":128,", &named)).len(), told, "{name}");
+    }
+    for none in [MARKDOWN, SQL] {
+        assert!(doubts(none).is_empty(), "{none}");
+    }
+}
+
 /// As an older build writes it: without the fields that newer ones have.
 fn older() -> String {
     const NEW: [&str; 5] =

@@ -139,7 +139,8 @@ fn a_trace_in_an_object_has_processes_and_what_ran_on_a_device() {
     let addmm = profile.spans.iter().find(|span| span.parent.is_some()).expect("it is inside");
     assert_eq!(addmm.start_ns, 3_212);
     let left_out = &profile.imported.as_ref().expect("it is").left_out;
-    assert_eq!(left_out[0].0, "events that overlap another of their thread without nesting");
+    let why = "events that overlap another of their thread without nesting, by more than 2 µs";
+    assert_eq!(left_out[0].0, why);
     assert_eq!(left_out.iter().map(|(_, n)| n).sum::<u64>(), 2);
 }
 

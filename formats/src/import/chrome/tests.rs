@@ -26,7 +26,8 @@ fn a_trace_is_the_same_in_pieces_of_any_size() {
     let mut bad = GPU.as_bytes().to_vec();
     bad.truncate(GPU.len() / 2);
     bad.extend(b"]]");
-    for text in [GPU.as_bytes(), CANDLE.as_bytes(), &odd[..], cut, &bad[..]] {
+    let behind_log = [&b"INFO a\n[INFO] b\n"[..], GPU.as_bytes()].concat();
+    for text in [GPU.as_bytes(), CANDLE.as_bytes(), &odd[..], cut, &bad[..], &behind_log[..]] {
         let whole = in_pieces(text, 1 << 20, &Options::default());
         for piece in (1..40).chain([1000, 4096]) {
             assert_eq!(in_pieces(text, piece, &Options::default()), whole, "{piece}");

@@ -189,8 +189,6 @@ fn note(
         return Some(());
     }
     let wall_ns = nanoseconds(&words(fpm.wall_time))?;
-    let prompts = number(scheduled.num_prefill_requests)?;
-    let answers = number(scheduled.num_decode_requests)?;
     told.is_dynamo |= words(event.schema).starts_with("dynamo.");
     if event.capture_mode.is_some() && told.captured.len() < 8 {
         told.captured.insert(cut(words(event.capture_mode)));
@@ -199,6 +197,8 @@ fn note(
         told.absurd += 1;
         return Some(());
     }
+    let prompts = number(scheduled.num_prefill_requests)?;
+    let answers = number(scheduled.num_decode_requests)?;
     if told.first_ms.is_none() {
         told.first_ms = number(event.observed_at_unix_ms).filter(|&ms| ms > 0);
     }
@@ -343,7 +343,14 @@ fn is_absurd(fpm: &Line<'_>, scheduled: &Sums<'_>) -> bool {
         (fpm.counter_id, MOST_RECORDS),
     ]
     .into_iter()
-    .any(|(value, most)| number(value).is_some_and(|n| n > most))
+    .any(|(value, most)| is_beyond(&words(value), most))
+}
+
+/// Whether a number is more than this. One that 128 bits don't hold is.
+fn is_beyond(text: &str, most: u64) -> bool {
+    let is_part = |byte: u8| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit()) && text.bytes().all(is_part);
+    is_number && scaled(text, 0).is_none_or(|n| n > i128::from(most))
 }
 
 /// No more of a text than is kept.
@@ -470,9 +477,26 @@ mod tests {
             record(huge, "0.1", 0, 0, 1),
             record(3, "0.1", 1, 8, 0),
         ];
-        let told = told(&all.join("\n"));
-        assert_eq!((told.passes.len(), told.absurd, told.odd), (1, 3, 0));
-        assert_eq!(told.streams[0].missing, 0);
+        let several = told(&all.join("\n"));
+        assert_eq!((several.passes.len(), several.absurd, several.odd), (1, 3, 0));
+        assert_eq!(several.streams[0].missing, 0);
+        // What 64 bits don't hold was stated, too.
+        let whole = record(1, "0.1", 3, 8, 0);
+        for beyond in ["18446744073709551616", "1e300", "1e30", "18446744073709551616.0"] {
+            for odd in [
+                whole.replace("_tokens\":8", &format!("_tokens\":{beyond}")),
+                whole.replace("_kv_tokens\":0", &format!("_kv_tokens\":{beyond}")),
+                whole.replace("_requests\":3", &format!("_requests\":{beyond}")),
+            ] {
+                let told = told(&format!("{odd}\n{}", record(2, "0.1", 0, 0, 1)));
+                assert_eq!((told.passes.len(), told.absurd, told.odd), (1, 1, 0), "{odd}");
+            }
+        }
+        for (text, is) in
+            [("9", true), ("8", false), ("8.0", false), ("0.9e1", true), ("", false), ("9 x", false)]
+        {
+            assert_eq!(is_beyond(text, 8), is, "{text}");
+        }
     }
 
     #[test]

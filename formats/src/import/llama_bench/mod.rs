@@ -14,6 +14,7 @@ mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use brickscope_profile::text::count;
 use brickscope_profile::{
     ImportedTest, Lane, Model, OtherThreads, Pass, Phase, PhaseTotal, Profile, Run, StatedRate,
     save,
@@ -122,6 +123,24 @@ impl BenchRow {
             let backend = BACKENDS.iter().find(is_it).map_or("CPU", |(_, name)| name);
             states.then(|| backend.to_owned())
         })
+    }
+
+    /// Which of its numbers of tokens it lacks, so that it was taken as 0, unless a name tells both.
+    fn taken_as_0(&self) -> Option<&'static str> {
+        let named = self.shown("test").and_then(|test| table::tokens_of(&test));
+        let is_it = |(prompt, answer, _): (u64, u64, u64)| {
+            (prompt, answer) == (self.n_prompt, self.n_gen)
+        };
+        if named.is_some_and(is_it) {
+            return None;
+        }
+        let has = |field: &str| self.fields.contains_key(field);
+        match (has("n_prompt"), has("n_gen")) {
+            (true, false) => Some("n_gen"),
+            (false, true) => Some("n_prompt"),
+            // Without both, the row is of a table that names its tests.
+            _ => None,
+        }
     }
 
     fn number(&self, field: &str) -> Option<u64> {
@@ -255,6 +274,13 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         imported.conditions = conditions;
         imported.other_threads = other_threads(&of_run, &others);
         imported.tests = rows.iter().map(|row| row.test(&apart)).collect();
+        for field in ["n_prompt", "n_gen"] {
+            let lacking = rows.iter().filter(|row| row.taken_as_0() == Some(field)).count() as u64;
+            if lacking > 0 {
+                let of = count(lacking, "row");
+                imported.doubts.push(format!("{field} is missing in {of} and taken as 0"));
+            }
+        }
     }
     not_read.note(&mut profile);
     let mut reasons =

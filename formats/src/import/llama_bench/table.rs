@@ -168,7 +168,7 @@ fn rate(mean: &str, spread: Option<&str>) -> Option<(StatedRate, bool)> {
 }
 
 /// Prompt, answer and depth of `pp512+tg128 @ d4096`. Older versions write `pp 512`.
-fn tokens_of(test: &str) -> Option<(u64, u64, u64)> {
+pub(super) fn tokens_of(test: &str) -> Option<(u64, u64, u64)> {
     let (work, depth) = match test.split_once('@') {
         Some((work, depth)) => (work, depth.trim().strip_prefix('d')?.trim().parse().ok()?),
         None => (test, 0),
@@ -250,13 +250,20 @@ fn row_of_cells(
     })
 }
 
-/// How a line begins that is a row of `-o sql`. In the first versions the table had another name.
-const INSERTS: [&str; 2] = ["INSERT INTO llama_bench (", "INSERT INTO test ("];
+/// The tables of `-o sql`. In the first versions it had another name.
+const TABLES: [&str; 2] = ["llama_bench", "test"];
 
-/// Whether a line is a row of `-o sql`.
+/// What databases put around names.
+const QUOTES: [char; 2] = ['"', '`'];
+
+/// Whether a line is a row of `-o sql`, or begins a statement that has rows. A database that dumps them may have a schema
+/// before the table's name.
 pub(super) fn is_sql(line: &str) -> bool {
-    let line = line.trim_start();
-    INSERTS.iter().any(|begin| line.starts_with(begin)) && line.contains("n_prompt")
+    let table = line.trim_start().strip_prefix("INSERT INTO ").and_then(|of| of.split_once('('));
+    table.is_some_and(|(table, columns)| {
+        let table = table.rsplit('.').next().unwrap_or(table).trim().trim_matches(QUOTES);
+        TABLES.contains(&table) && columns.contains("n_prompt")
+    })
 }
 
 /// The rows of `-o sql`.
@@ -269,18 +276,28 @@ pub(super) fn sql(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     let mut open: Option<Vec<String>> = None;
     for (number, line) in (1_usize..).zip(text.lines()) {
         let line = line.trim();
-        if line.is_empty() {
+        if line.is_empty() || line == ";" {
+            continue;
+        }
+        // A comment may be within a statement.
+        if line.starts_with("--") {
+            found.skip(line);
             continue;
         }
         let begun = if is_sql(line) { columns_of_sql(line) } else { None };
-        let goes_on = open.take().filter(|_| line.starts_with('('));
+        let goes_on = open.take().filter(|_| line.starts_with('(') || line.starts_with("VALUES"));
         if is_sql(line) || goes_on.is_some() {
             is_in_head = false;
             let (head, mut values) = match (begun, goes_on) {
                 (Some(begun), _) => begun,
-                (None, Some(head)) => (head, line),
+                (None, Some(head)) => (head, behind_values(line)),
                 (None, None) => (Vec::new(), ""),
             };
+            // Its rows are in the lines that follow.
+            if values.is_empty() && !head.is_empty() && number < last {
+                open = Some(head);
+                continue;
+            }
             // There may be several rows, with commas between them.
             loop {
                 let Some((cells, after)) = row_of_sql(values, head.len()) else {
@@ -315,11 +332,17 @@ pub(super) fn sql(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     found.or(None, at)
 }
 
-/// The columns that a statement names, and what comes behind `VALUES`.
+/// The columns that a statement names, and what comes behind `VALUES`, which may be in the next line.
 fn columns_of_sql(line: &str) -> Option<(Vec<String>, &str)> {
     let (head, values) = line.split_once('(')?.1.split_once(')')?;
-    let head = head.split(',').map(|name| name.trim().to_owned()).collect();
-    Some((head, values.trim_start().strip_prefix("VALUES")?))
+    let name = |name: &str| name.trim().trim_matches(QUOTES).to_owned();
+    let values = values.trim_start();
+    (values.is_empty() || values.starts_with("VALUES"))
+        .then(|| (head.split(',').map(name).collect(), behind_values(values)))
+}
+
+fn behind_values(text: &str) -> &str {
+    text.strip_prefix("VALUES").unwrap_or(text).trim_start()
 }
 
 /// The values of a row of so many columns, and what comes behind it; `None` if it isn't whole.
