@@ -21,7 +21,8 @@ pub(super) fn longest(profile: &Profile, phase: Phase) -> Option<String> {
     let (device, busy) = of(profile, phase)?;
     let all = ran::by(profile, device, phase, |_, name| name);
     let bricks = count(all.len() as u64, "brick");
-    let (name, ran) = all.into_iter().max_by_key(|(name, ran)| (ran.or_sum_ns(), Reverse(*name)))?;
+    let (name, ran) =
+        all.into_iter().max_by_key(|(name, ran)| (ran.or_sum_ns(), Reverse(*name)))?;
     let is_busy_time =
         profile.imported.is_some() && Whole::of(device, phase).is_some_and(Whole::is_busy_time);
     let (whole_ns, what) = match is_busy_time {

@@ -72,9 +72,7 @@ mod tests {
             }
         }
         // What has no trace, or begins with JSON.
-        for none in
-            ["", "a\nb", "[5,\n{\"a\":1}]", "[5]\n{\"a\":1}", "{}\n{\"a\":1}", "[", "{"]
-        {
+        for none in ["", "a\nb", "[5,\n{\"a\":1}]", "[5]\n{\"a\":1}", "{}\n{\"a\":1}", "[", "{"] {
             assert_eq!(before_trace(none.as_bytes(), true), Some(0), "{none}");
         }
         let late = format!("{}{TRACE}", "a\n".repeat(MOST));

@@ -285,8 +285,7 @@ mod tests {
     #[test]
     fn a_pass_keeps_its_end_for_an_event_at_it_that_ends_a_little_late() {
         let pass = Of { start: 0, end: 100_000, is_pass: true };
-        for (ends, expected, pass_ends) in
-            [(101_000, 100_000, 100_000), (110_000, 110_000, 99_000)]
+        for (ends, expected, pass_ends) in [(101_000, 100_000, 100_000), (110_000, 110_000, 99_000)]
         {
             let mut timed = vec![pass, event(99_000, ends)];
             assert_eq!(nest(&mut timed).cut, 1);

@@ -282,13 +282,7 @@ fn served() -> Profile {
 }
 
 fn at_midnight() -> Anchor {
-    Anchor {
-        at_ns: 0,
-        monotonic_ns: 0,
-        monotonic_raw_ns: 0,
-        unix_ns: Some(MIDNIGHT),
-        width_ns: 0,
-    }
+    Anchor { at_ns: 0, monotonic_ns: 0, monotonic_raw_ns: 0, unix_ns: Some(MIDNIGHT), width_ns: 0 }
 }
 
 /// A request of thirty tokens, one of which waits for a pass with the prompt of a second one, that goes on, and of a third.

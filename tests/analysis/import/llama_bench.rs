@@ -471,9 +471,8 @@ fn a_statement_has_its_rows_in_lines_of_their_own_or_all_in_one() {
 
 #[test]
 fn a_number_of_tokens_that_is_missing_is_told() {
-    let doubts = |text: &str| {
-        imported(text, Format::LlamaBench).imported.expect("of a file").doubts
-    };
+    let doubts =
+        |text: &str| imported(text, Format::LlamaBench).imported.expect("of a file").doubts;
     let lines = sweep();
     assert!(doubts(&lines).is_empty());
     let without = lines.replace("\"n_prompt\":0,", "");

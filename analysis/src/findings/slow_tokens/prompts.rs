@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use brickscope_profile::Profile;
 
 use super::{NO_FLAGS, PLACE, Slowed, most_in_a_pass, names, sorted, starts};
-use crate::findings::server::{Flag, Server};
 use crate::findings::Finding;
+use crate::findings::server::{Flag, Server};
 use crate::requests::{CHANCE, Costs, Requests, WithoutPrompts};
 use crate::words::many;
 

@@ -492,9 +492,14 @@ mod tests {
                 assert_eq!((told.passes.len(), told.absurd, told.odd), (1, 1, 0), "{odd}");
             }
         }
-        for (text, is) in
-            [("9", true), ("8", false), ("8.0", false), ("0.9e1", true), ("", false), ("9 x", false)]
-        {
+        for (text, is) in [
+            ("9", true),
+            ("8", false),
+            ("8.0", false),
+            ("0.9e1", true),
+            ("", false),
+            ("9 x", false),
+        ] {
             assert_eq!(is_beyond(text, 8), is, "{text}");
         }
     }

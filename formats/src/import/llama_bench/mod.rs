@@ -128,9 +128,8 @@ impl BenchRow {
     /// Which of its numbers of tokens it lacks, so that it was taken as 0, unless a name tells both.
     fn taken_as_0(&self) -> Option<&'static str> {
         let named = self.shown("test").and_then(|test| table::tokens_of(&test));
-        let is_it = |(prompt, answer, _): (u64, u64, u64)| {
-            (prompt, answer) == (self.n_prompt, self.n_gen)
-        };
+        let is_it =
+            |(prompt, answer, _): (u64, u64, u64)| (prompt, answer) == (self.n_prompt, self.n_gen);
         if named.is_some_and(is_it) {
             return None;
         }
