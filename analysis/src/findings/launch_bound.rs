@@ -138,7 +138,7 @@ fn finding(facts: &Facts<'_>, of: &OnDevice<'_>) -> Finding {
             format!(
                 "{} is idle for {} of {} a pass, and for {} of it the host had not launched what comes next",
                 of.name(facts.profile),
-                time(whole_ns - of.a_pass(of.busy.busy_ns)),
+                time(of.idle_ns(whole_ns)),
                 time(whole_ns),
                 time(late_ns)
             ),

@@ -190,6 +190,8 @@ pub(super) fn told_of_text(text: &str) -> Option<&'static str> {
     const GRAPH: &str = "is PyTorch's execution trace, a graph without times: give what the profiler's `export_chrome_trace` writes";
     const METRICS: &str = "is a list of a server's metrics, sums without times of its parts, which can't be read: record a trace of the \
                            server";
+    const SPEEDSCOPE: &str = "is a file of speedscope, which can't be read: give the folded stacks of the program that wrote it, \
+                              such as `py-spy record --format raw`";
     let has = |words: &[&str]| words.iter().all(|word| text.contains(*word));
     [
         (BATCHED, &["S_PP t/s", "S_TG t/s"][..]),
@@ -200,6 +202,7 @@ pub(super) fn told_of_text(text: &str) -> Option<&'static str> {
         (TENSORRT, &["\"averageMs\"", "\"timeMs\""]),
         (GRAPH, &["\"schema\"", "\"nodes\"", "\"ctrl_deps\""]),
         (METRICS, &["# HELP ", "# TYPE "]),
+        (SPEEDSCOPE, &["speedscope.app/file-format-schema.json"]),
     ]
     .into_iter()
     .find_map(|(is, words)| has(words).then_some(is))
@@ -341,6 +344,10 @@ mod tests {
                 "PyTorch's execution trace",
             ),
             ("# HELP a b\n# TYPE a counter\na 1\n", "a list of a server's metrics"),
+            (
+                "{\"$schema\": \"https://www.speedscope.app/file-format-schema.json\"}",
+                "a file of speedscope",
+            ),
         ] {
             let said = told_of_text(text).unwrap_or_default();
             assert!(said.starts_with(&format!("is {is}")), "{text}: {said}");

@@ -232,6 +232,38 @@ fn kernels_count_to_the_step_that_launched_them_and_those_behind_it_are_told() {
 }
 
 #[test]
+fn a_device_does_not_wait_while_it_works_for_another_pass() {
+    let event = |cat: &str, name: &str, tid: u32, [at, lasts]: [u32; 2], args: &str| {
+        format!(
+            r#"{{"ph":"X","cat":"{cat}","name":"{name}","pid":1,"tid":{tid},"ts":{at},"dur":{lasts},"args":{{{args}}}}}"#
+        )
+    };
+    let kernel = |number: u32, stream: u32, launched: u32, at: [u32; 2]| {
+        let of = format!(r#""correlation":{number}"#);
+        let place = format!(r#"{of},"device":0,"stream":{stream}"#);
+        let call = event("cuda_runtime", "cudaLaunchKernel", 1, [launched, 1], &of);
+        call + "," + &event("kernel", &format!("k{number}"), stream, at, &place)
+    };
+    // The first pass runs from 50 to 210 µs. In its gap of 140 µs the second one runs for 80 µs on another stream.
+    let events = [
+        event("user_annotation", "ProfilerStep#1", 1, [0, 100], ""),
+        event("user_annotation", "ProfilerStep#2", 1, [100, 100], ""),
+        kernel(1, 7, 10, [50, 10]),
+        kernel(2, 7, 20, [200, 10]),
+        kernel(3, 8, 105, [110, 80]),
+    ];
+    let profile = imported(&format!("[{}]", events.join(",")), Format::Chrome);
+    let screen = screen(&profile);
+    for said in [
+        "the device is busy 100 µs of 240 µs from its first kernel to its last, 41.7% (sum of 2 passes), and with other work \
+         for 80.0 µs of the rest;",
+        "in between it waited 60.0 µs with work launched;",
+    ] {
+        assert!(screen.contains(said), "{said}: {screen}");
+    }
+}
+
+#[test]
 fn a_pass_alone_has_the_rate_of_its_own_span_on_the_device() {
     let text = STREAMS.replacen("execute_context_0(0)_generation_4(4)", "a range", 1);
     let profile = imported(&text, Format::Chrome);
