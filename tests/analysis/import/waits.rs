@@ -232,6 +232,19 @@ fn kernels_count_to_the_step_that_launched_them_and_those_behind_it_are_told() {
 }
 
 #[test]
+fn a_first_launch_that_is_nothing_to_the_pass_is_no_finding() {
+    let text = first_step();
+    let rules = |text: &str| -> Vec<&'static str> {
+        let found = Findings::of(&imported(text, Format::Chrome)).found;
+        found.into_iter().map(|finding| finding.rule).collect()
+    };
+    assert_eq!(rules(&text)[0], "launch-bound");
+    let longer = text.replacen("\"dur\":5000.5", "\"dur\":5000000.5", 1);
+    assert_ne!(longer, text);
+    assert!(!rules(&longer).contains(&"launch-bound"), "{:?}", rules(&longer));
+}
+
+#[test]
 fn a_device_does_not_wait_while_it_works_for_another_pass() {
     let event = |cat: &str, name: &str, tid: u32, [at, lasts]: [u32; 2], args: &str| {
         format!(
