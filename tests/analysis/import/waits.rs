@@ -127,6 +127,13 @@ fn two_traces_have_as_many_samples_as_passes() {
     assert_eq!((compared.a.samples, compared.b.samples), (2, 2));
     let tests: Vec<&str> = compared.tests.iter().map(|test| &*test.name).collect();
     assert_eq!(tests, ["decode on the device"]);
+    assert!(compared.differences.is_empty(), "{:?}", compared.differences);
+    // On another device it is another question, which is said.
+    let other = STREAMS.replace("\"name\":\"a device\"", "\"name\":\"another device\"");
+    let compared = compare(&side("a", STREAMS), &side("b", &other), &Options::default());
+    let said: Vec<String> =
+        compared.expect("they are alike").differences.iter().map(ToString::to_string).collect();
+    assert_eq!(said, ["devices: a device and another device"]);
 }
 
 #[test]
