@@ -133,7 +133,7 @@ fn two_traces_have_as_many_samples_as_passes() {
     let compared = compare(&side("a", STREAMS), &side("b", &other), &Options::default());
     let said: Vec<String> =
         compared.expect("they are alike").differences.iter().map(ToString::to_string).collect();
-    assert_eq!(said, ["devices: a device and another device"]);
+    assert_eq!(said, ["names of devices: a device and another device"]);
 }
 
 #[test]
