@@ -523,7 +523,8 @@ pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
     facts.push(Fact::may("build", imported.program.as_deref().unwrap_or("not stated")));
     let devices: BTreeSet<&str> = profile.devices.iter().map(|device| &*device.name).collect();
     if !devices.is_empty() {
-        facts.push(Fact::may("names of devices", devices.into_iter().collect::<Vec<_>>().join(", ")));
+        let names: Vec<&str> = devices.into_iter().collect();
+        facts.push(Fact::may("names of devices", names.join(", ")));
     }
     let of_tests = Phase::ALL.map(depth_of);
     let conditions = imported.conditions.iter();
