@@ -28,6 +28,8 @@ pub(crate) struct OnDevice<'p> {
     pub(crate) queued_ns: u64,
     /// Time in which nothing ran, before work of which it isn't known when it was launched.
     pub(crate) unknown_ns: u64,
+    /// Time between bricks of a pass in which the device did something else: another pass, or what is of none.
+    pub(crate) others_ns: u64,
     /// The longest time within a pass in which nothing ran.
     pub(crate) longest: Option<Gap>,
     /// Launches by [`LaunchKind::ALL`].
@@ -105,6 +107,11 @@ impl<'p> OnDevice<'p> {
         let edge_ns = if around.edge_ns <= self.busy.busy_ns { around.edge_ns } else { 0 };
         let launched_ns = around.before_ns.saturating_sub(around.unlaunched_ns);
         launched_ns.saturating_sub(edge_ns)
+    }
+
+    /// The part of so much time of a pass in which it did nothing at all.
+    pub(super) fn idle_ns(&self, whole_ns: f64) -> f64 {
+        whole_ns - self.a_pass(self.busy.busy_ns.saturating_add(self.others_ns))
     }
 
     pub(super) fn place(&self, what: &str) -> String {
@@ -204,6 +211,7 @@ pub(crate) fn on_device<'p>(
         late_ns: 0,
         queued_ns: 0,
         unknown_ns: 0,
+        others_ns: 0,
         longest: None,
         launches: [0; 3],
         dry: 0,
@@ -243,13 +251,14 @@ pub(crate) fn on_device<'p>(
     }
     // No launch is late by less than the clocks are aligned.
     let error = device.clock_error_ns().unwrap_or(0);
+    let idle = Idle::of_device(device);
     for pieces in pieces.values_mut() {
         pieces.sort_by_key(|piece| (piece.start, piece.end));
-        gaps(pieces, error, &mut of);
+        gaps(pieces, &idle, error, &mut of);
         copies(pieces, &mut of);
     }
     if profile.imported.is_some() && is_of_host && of.has_fitting_clock {
-        of.around = around(profile, device, &pieces);
+        of.around = around(profile, &idle, &pieces);
     }
     Ok(of)
 }
@@ -273,16 +282,7 @@ fn launched(launch: Launch, calls: &HashMap<u64, u64>) -> Launch {
 }
 
 /// How passes of the host lie to what they launched. `None` if the host has no such pass.
-fn around(
-    profile: &Profile,
-    device: &DeviceProfile,
-    pieces: &BTreeMap<u32, Vec<Piece>>,
-) -> Option<Around> {
-    let spans = device.streams.iter().flat_map(|stream| &stream.spans);
-    let own = spans.filter(|span| span.exclusive_ns > 0);
-    let idle = Idle::of(
-        own.map(|span| (span.start_ns, span.start_ns.saturating_add(span.duration_ns))).collect(),
-    );
+fn around(profile: &Profile, idle: &Idle, pieces: &BTreeMap<u32, Vec<Piece>>) -> Option<Around> {
     let mut of = Around::default();
     let mut passes = 0;
     for pass in &profile.passes {
@@ -316,6 +316,14 @@ fn around(
 struct Idle(Vec<(u64, u64, u64)>);
 
 impl Idle {
+    /// By all that ran on it, in passes and outside of them.
+    fn of_device(device: &DeviceProfile) -> Self {
+        let spans = device.streams.iter().flat_map(|stream| &stream.spans);
+        let own = spans.filter(|span| span.exclusive_ns > 0);
+        let times = own.map(|span| (span.start_ns, span.start_ns.saturating_add(span.duration_ns)));
+        Self::of(times.collect())
+    }
+
     fn of(mut spans: Vec<(u64, u64)>) -> Self {
         spans.sort_unstable();
         let mut merged: Vec<(u64, u64, u64)> = Vec::new();
@@ -374,17 +382,22 @@ fn between(device: &DeviceProfile) -> Vec<u64> {
     pairs.map(|pair| pair[1].0.start_ns.saturating_sub(pair[0].1)).collect()
 }
 
-fn gaps(pieces: &[Piece], error: u64, of: &mut OnDevice<'_>) {
+/// Where passes overlap, as a server's that launches the next step before this one has ended, the device does not wait while it
+/// works for another one.
+fn gaps(pieces: &[Piece], idle: &Idle, error: u64, of: &mut OnDevice<'_>) {
     let Some(first) = pieces.first() else { return };
     let (mut until, mut last) = (first.start, first.place);
     let mut longest: Option<Gap> = None;
     for piece in pieces {
-        let gap = piece.start.saturating_sub(until);
+        let gap = idle.within(until, piece.start);
+        of.others_ns =
+            of.others_ns.saturating_add(piece.start.saturating_sub(until).saturating_sub(gap));
         let mut late_ns = None;
         match piece.launch {
             _ if gap == 0 => {}
             Some(Launch { issued_ns, kind: LaunchKind::Issued | LaunchKind::Replayed, .. }) => {
-                let late = issued_ns.saturating_sub(until).saturating_sub(error).min(gap);
+                let launched = issued_ns.saturating_sub(error).min(piece.start);
+                let late = idle.within(until, launched);
                 of.late_ns = of.late_ns.saturating_add(late);
                 of.queued_ns = of.queued_ns.saturating_add(gap - late);
                 late_ns = Some(late);

@@ -68,7 +68,7 @@ fn finding(profile: &Profile, of: &OnDevice<'_>) -> Option<Finding> {
         format!(
             "{name} is idle for {} of {whole} a pass, and for {waits} of it what comes next was launched, and nothing in the \
              file ran",
-            time((whole_ns(of) - of.busy.busy_ns as f64).max(0.0) / passes)
+            time(of.idle_ns(whole_ns(of) / passes).max(0.0))
         ),
         of.place("spans and launches"),
     );

@@ -10,6 +10,8 @@ use crate::words::{fraction, time, times};
 
 /// Less than this part of the span is not worth a word.
 const LEAST: f64 = 0.1;
+/// The same of the host's pass.
+const LEAST_OF_PASS: f64 = 0.02;
 /// With fewer launches, a graph saves nothing.
 const LEAST_LAUNCHES: f64 = 16.0;
 /// A launch takes some microseconds, and some tens with what a framework does for it. A host that is later than this for each
@@ -38,7 +40,10 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             );
         }
         let first = of.around.map_or(0, |around| around.unlaunched_ns);
-        if of.late_ns.max(first) as f64 >= LEAST * span {
+        // Where the host's pass goes on for long behind the kernels, launches aren't what it takes.
+        let behind = of.around.map_or(0, |around| around.behind_ns) as f64;
+        let late = of.late_ns.max(first) as f64;
+        if late >= LEAST * span && late >= LEAST_OF_PASS * (span + behind) {
             findings.found.push(finding(facts, of));
             continue;
         }
@@ -133,19 +138,23 @@ fn finding(facts: &Facts<'_>, of: &OnDevice<'_>) -> Finding {
     let (late_ns, whole_ns) = (late_ns(of) / passes, whole_ns(of) / passes);
     let by = |kind: LaunchKind| of.a_pass(of.launches[kind as usize]);
     let (alone, replayed) = (by(LaunchKind::Issued), by(LaunchKind::Replayed));
+    let by_themselves = match times(alone).as_str() {
+        "1" => "1 launch a pass by itself".to_owned(),
+        alone => format!("{alone} launches a pass by themselves"),
+    };
     let finding = Finding::new(rule(of), FindingKind::Slow, Some(phase))
         .because(
             format!(
                 "{} is idle for {} of {} a pass, and for {} of it the host had not launched what comes next",
                 of.name(facts.profile),
-                time(whole_ns - of.a_pass(of.busy.busy_ns)),
+                time(of.idle_ns(whole_ns)),
                 time(whole_ns),
                 time(late_ns)
             ),
             of.place("spans and launches"),
         )
         .because(
-            format!("{} launches a pass by themselves, {} as part of a graph", times(alone), times(replayed)),
+            format!("{by_themselves}, {} as part of a graph", times(replayed)),
             of.place("launches, kind"),
         );
     let waits = format!(

@@ -39,7 +39,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         }
         // Ours say which registers they take, but not what the device has.
         let lacks = match is_trace {
-            true => "the registers that they take were not recorded",
+            true => "the registers that a trace has of them are not read",
             false => "how many threads the device has room for was not recorded",
         };
         findings.unknown(

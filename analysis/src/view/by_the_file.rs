@@ -131,8 +131,14 @@ fn busy(profile: &Profile, index: usize, phase: Phase) -> String {
         (n, all) if n == all => format!(" (sum of {n} passes)"),
         (n, all) => format!(" (in {n} of {})", passes(all)),
     };
+    // Of passes that overlap, or beside what is of none.
+    let is_worth = of.others_ns > 0 && of.others_ns as f64 >= LEAST_WAIT * busy.span_ns as f64;
+    let others = match is_worth {
+        true => format!(", and with other work for {} of the rest", time(of.others_ns as f64)),
+        false => String::new(),
+    };
     format!(
-        "{which} is busy {} of {} from its first kernel to its last, {}{in_passes}",
+        "{which} is busy {} of {} from its first kernel to its last, {}{in_passes}{others}",
         time(busy.busy_ns as f64),
         time(busy.span_ns as f64),
         percent(busy.busy_ns as f64, busy.span_ns as f64)

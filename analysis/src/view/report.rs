@@ -431,7 +431,9 @@ fn what_ran(profile: &Profile, text: &mut String) {
             n if run.pinned => format!(", {} with a CPU each", count(n.into(), "thread")),
             n => format!(", {}", count(n.into(), "thread")),
         };
-        let mut parts = vec![format!("{}{threads}", printable(&run.backend))];
+        // A sweep of several backends has none.
+        let of_backend = format!("{}{threads}", printable(&run.backend));
+        let mut parts = vec![of_backend.trim_start_matches(", ").to_owned()];
         if (run.prompt_tokens, run.generated_tokens) != (0, 0) {
             let (prompt, generated) = (run.prompt_tokens, run.generated_tokens);
             parts.extend(match counts_by_passes(profile) {

@@ -66,7 +66,7 @@ pub(crate) struct ImportArgs {
 
     /// For a profiler's trace: each event with this name is a decode pass, in the same form. An event that both patterns
     /// match is a decode pass. Without either, the steps of vLLM and SGLang are passes, of the phase that their names
-    /// tell; where there are none, the steps of PyTorch's profiler (ProfilerStep#*) are decode passes.
+    /// tell; where there are none, the steps of PyTorch's profiler (ProfilerStep#*), of training, prefill or decode.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) decode: Option<String>,
 

@@ -1,6 +1,6 @@
 //! Profiles as processes: each pass is a sample of its phase.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use brickscope_profile::name::category_of;
@@ -521,6 +521,11 @@ pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
         return facts;
     };
     facts.push(Fact::may("build", imported.program.as_deref().unwrap_or("not stated")));
+    let devices: BTreeSet<&str> = profile.devices.iter().map(|device| &*device.name).collect();
+    if !devices.is_empty() {
+        let names: Vec<&str> = devices.into_iter().collect();
+        facts.push(Fact::may("names of devices", names.join(", ")));
+    }
     let of_tests = Phase::ALL.map(depth_of);
     let conditions = imported.conditions.iter();
     let of_all = conditions.filter(|(name, _)| !is_llama_bench || !of_tests.contains(name));

@@ -9,7 +9,7 @@ use brickscope_profile::{Profile, load};
 use flate2::read::MultiGzDecoder;
 use serde::de::IgnoredAny;
 
-use super::other::is_utf_16;
+use super::other::{is_utf_16, told_of_text};
 use super::{
     At, Captured, Format, ImportError, MAX_BYTES, Options, chrome, decoded, format_of, left_out,
     told,
@@ -190,6 +190,9 @@ fn of_no_format(text: &str, path: &Path) -> String {
     if is_json && ["build_commit", "n_gen", "avg_ts"].into_iter().all(has) {
         let lacks = "samples_ns, the times of its repetitions";
         return format!("is of llama-bench, but lacks {lacks}: was the file changed?");
+    }
+    if let Some(is) = told_of_text(text) {
+        return is.to_owned();
     }
     let known = Format::ALL.map(Format::name).join(", ");
     format!("has none of the formats that can be detected ({known}): name its format with --format")

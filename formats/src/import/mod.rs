@@ -73,6 +73,10 @@ pub fn format_of(text: &str) -> Option<Format> {
             return found;
         }
     }
+    // Who asked llama-bench's backend for its times looks for these: tests that wait after each graph tell no rate.
+    if vk_perf_logger::is_it(text) {
+        return Some(Format::VkPerfLogger);
+    }
     if llama_bench::is_it(text) {
         return Some(Format::LlamaBench);
     }

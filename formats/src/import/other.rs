@@ -104,6 +104,8 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
                         writes";
     const PERFETTO: &str = "is a trace in Perfetto's binary format, which can't be read: `traceconv json FILE trace.json` \
                             makes what can, and `rocprofv3 --output-format json` writes more of the same run";
+    const XSPACE: &str = "is a profile of XLA (XSpace, `.xplane.pb`), which can't be read: give the `.trace.json.gz` beside it, \
+                          which `jax.profiler.start_trace(DIR, create_perfetto_trace=True)` writes, too";
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let begins = |start: &[u8]| bytes.starts_with(start);
     if begins(load::POINTER) {
@@ -123,6 +125,11 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     }
     if super::is_database(bytes) {
         return Some(NO_SQLITE);
+    }
+    // Its planes are named by devices and the host.
+    let has = |word: &[u8]| bytes[..bytes.len().min(512)].windows(word.len()).any(|of| of == word);
+    if name.ends_with(".xplane.pb") || begins(b"\n") && (has(b"/host:") || has(b"/device:")) {
+        return Some(XSPACE);
     }
     // Its first packet, whose length and fields are no text.
     let is_binary = bytes.iter().take(64).any(|&byte| byte < b'\t') && !is_utf_16(bytes);
@@ -166,6 +173,39 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
         "is what `perf script` prints: fold it, `perf script | inferno-collapse-perf > stacks.folded`, or give the \
          recording itself (perf.data) to `brickscope flamegraph`",
     )
+}
+
+/// What a text is that has none of the formats that are read, and what to do instead, as a sentence without its subject.
+pub(super) fn told_of_text(text: &str) -> Option<&'static str> {
+    const LLAMA: &str = "is a log of llama.cpp, which has sums of a run and no times of its parts: `llama-bench -o jsonl` writes \
+                         what can be read, and `brickscope run PROGRAM` times the passes of such a program";
+    const BATCHED: &str = "is what llama-batched-bench prints, which can't be read: `llama-bench -o jsonl` writes what can";
+    const OLLAMA: &str = "is what `ollama run --verbose` prints, the sums of one answer, which can't be read: `brickscope profile \
+                          MODEL.gguf` times the same model's layers";
+    const SERVING: &str = "is the result of a benchmark of a server, which has its percentiles and no times of the engine, and \
+                           can't be read: `brickscope load` asks a server likewise, and `requests` says what its clients waited \
+                           for";
+    const TENSORRT: &str = "is what trtexec writes with --exportProfile, means of layers, which can't be read: record it under \
+                            `nsys profile`, and give its export (.sqlite)";
+    const GRAPH: &str = "is PyTorch's execution trace, a graph without times: give what the profiler's `export_chrome_trace` writes";
+    const METRICS: &str = "is a list of a server's metrics, sums without times of its parts, which can't be read: record a trace of the \
+                           server";
+    const SPEEDSCOPE: &str = "is a file of speedscope, which can't be read: give the folded stacks of the program that wrote it, \
+                              such as `py-spy record --format raw`";
+    let has = |words: &[&str]| words.iter().all(|word| text.contains(*word));
+    [
+        (BATCHED, &["S_PP t/s", "S_TG t/s"][..]),
+        (LLAMA, &["prompt eval time =", "eval time ="]),
+        (OLLAMA, &["prompt eval rate:", "eval duration:"]),
+        (SERVING, &["Serving Benchmark Result"]),
+        (SERVING, &["\"mean_ttft_ms\"", "\"request_throughput\""]),
+        (TENSORRT, &["\"averageMs\"", "\"timeMs\""]),
+        (GRAPH, &["\"schema\"", "\"nodes\"", "\"ctrl_deps\""]),
+        (METRICS, &["# HELP ", "# TYPE "]),
+        (SPEEDSCOPE, &["speedscope.app/file-format-schema.json"]),
+    ]
+    .into_iter()
+    .find_map(|(is, words)| has(words).then_some(is))
 }
 
 /// Whether lines with a time and an event (`llama-bench 4242 1234.567890: 250000 cycles:u:`) come before lines with an
@@ -258,6 +298,8 @@ mod tests {
             ("a.zip", b"PK\x03\x04", "an archive"),
             ("a.pftrace", b"", "a trace in Perfetto's binary format"),
             ("trace", b"\n\x06\x50\x01\x68\x01", "a trace in Perfetto's binary format"),
+            ("a.xplane.pb", b"\n\x9d\x08\x12\x0e/host:metadata", "a profile of XLA"),
+            ("profile", b"\n\x9d\x08\x12\x0d/device:GPU:0", "a profile of XLA"),
         ] {
             let said = told(Path::new(name), bytes).unwrap_or_default();
             assert!(said.starts_with(&format!("is {is}")), "{name}: {said}");
@@ -273,5 +315,43 @@ mod tests {
         ] {
             assert_eq!(told(Path::new("a.txt"), none.as_bytes()), None, "{none}");
         }
+    }
+
+    #[test]
+    fn texts_of_other_programs_are_told() {
+        for (text, is) in [
+            (
+                "llama_perf_context_print: prompt eval time = 9 ms / 4 tokens\n\
+                 llama_perf_context_print:        eval time = 9 ms / 4 runs\n",
+                "a log of llama.cpp",
+            ),
+            ("|  PP |  S_PP t/s |  T_TG s | S_TG t/s |\n", "what llama-batched-bench prints"),
+            (
+                "prompt eval rate:     5 tokens/s\neval duration:        4s\n",
+                "what `ollama run --verbose` prints",
+            ),
+            ("==== Serving Benchmark Result ====\n", "the result of a benchmark of a server"),
+            (
+                "{\"request_throughput\": 2.4, \"mean_ttft_ms\": 60.1}",
+                "the result of a benchmark of a server",
+            ),
+            (
+                "[{\"count\": 2}, {\"name\": \"a\", \"timeMs\": 2, \"averageMs\": 1}]",
+                "what trtexec writes",
+            ),
+            (
+                "{\"schema\": \"1.0.1\", \"nodes\": [{\"ctrl_deps\": 1}]}",
+                "PyTorch's execution trace",
+            ),
+            ("# HELP a b\n# TYPE a counter\na 1\n", "a list of a server's metrics"),
+            (
+                "{\"$schema\": \"https://www.speedscope.app/file-format-schema.json\"}",
+                "a file of speedscope",
+            ),
+        ] {
+            let said = told_of_text(text).unwrap_or_default();
+            assert!(said.starts_with(&format!("is {is}")), "{text}: {said}");
+        }
+        assert_eq!(told_of_text("some text"), None);
     }
 }

@@ -332,9 +332,15 @@ impl Trace {
                     .iter()
                     .any(|begin| name.starts_with(begin))
             });
-            let phase = if trains { Phase::Training } else { Phase::Decode };
-            let step = |name| is_step(name).then_some(Some(phase));
-            steps = self.names.iter().map(step).collect();
+            let has_name = |name: u32| self.names.get(name as usize).is_some_and(is_step);
+            let prompts = self.attentions.steps_of_prompts(&self.timed, has_name);
+            let phase = |name: u32| match prompts.contains(&name) {
+                _ if trains => Phase::Training,
+                true => Phase::Prefill,
+                false => Phase::Decode,
+            };
+            let step = |(number, name)| is_step(name).then(|| Some(phase(number)));
+            steps = (0_u32..).zip(&self.names).map(step).collect();
         }
         for event in &mut self.timed {
             match steps[event.name as usize] {

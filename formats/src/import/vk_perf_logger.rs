@@ -24,7 +24,7 @@ use brickscope_profile::{BrickCategory, BrickStats, Profile, Source};
 
 use super::decimal::{micros_as_nanos, nearest, scaled};
 use super::prefix::Prefix;
-use super::{At, Format, ImportError, lacks, left_out, total};
+use super::{At, Format, ImportError, lacks, left_out, llama_bench, total};
 
 /// The first line of each block.
 pub(super) const HEADING: &str = "Vulkan Timings:";
@@ -33,6 +33,9 @@ const END: &str = "Total time: ";
 
 /// The most different operations.
 const MOST_NAMES: usize = 1 << 16;
+
+/// So many lines behind the first one of a block may be of another program before an operation comes.
+const MOST_BETWEEN: usize = 8;
 
 /// The sum of a block's operations may differ by so many hundredths from the total that it states itself.
 const MOST_PERCENT: u128 = 1;
@@ -118,6 +121,20 @@ fn is_doubtful(operations: u128, total: u64) -> bool {
     operations.abs_diff(total).saturating_mul(100) > total.saturating_mul(MOST_PERCENT)
 }
 
+/// Whether a text has a block with an operation in it.
+pub(super) fn is_it(text: &str) -> bool {
+    if !text.contains(HEADING) {
+        return false;
+    }
+    let mut lines = text.lines().map(str::trim_end);
+    while lines.any(|line| line.ends_with(HEADING)) {
+        if lines.clone().take(MOST_BETWEEN).any(|line| operation(line).is_some()) {
+            return true;
+        }
+    }
+    false
+}
+
 pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
     let program = "ggml's Vulkan backend".to_owned();
     let mut profile = at.profile(Format::VkPerfLogger, Some(program), "time stamps of the device");
@@ -159,6 +176,12 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
             END.trim_end_matches([':', ' '])
         );
         lacks(&mut profile, &[why.as_str()]);
+    }
+    if llama_bench::is_it(text) {
+        lacks(
+            &mut profile,
+            &["rates of llama-bench's tests, which the text has, too: `import --format llama-bench` reads them"],
+        );
     }
     if of_means {
         lacks(

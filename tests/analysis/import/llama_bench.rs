@@ -86,6 +86,14 @@ fn tests_under_unlike_conditions_are_a_list() {
         let said = refused(&other, Format::LlamaBench, &missing);
         assert_eq!(said, "a.file: has no row 3: its rows are 1 to 2");
     }
+    // Of several backends the line of the run names none.
+    let other = LLAMA_BENCH.replacen("\"backends\": \"CPU\"", "\"backends\": \"Vulkan\"", 1);
+    assert_ne!(other, LLAMA_BENCH);
+    let profile = imported(&other, Format::LlamaBench);
+    let screen = view::summary(&profile, view::Size::default(), None).to_string();
+    assert!(screen.contains("· 2 threads"), "{screen}");
+    let report = view::report(&profile);
+    assert!(report.contains("\nrun       2 threads"), "{report}");
     // A prompt and its answer together are no pass, and have a rate.
     let mixed = LLAMA_BENCH.replace("\"n_prompt\": 0,", "\"n_prompt\": 512,");
     let profile = imported(&mixed, Format::LlamaBench);

@@ -86,6 +86,31 @@ fn each_format_is_told_from_the_others() {
     }
 }
 
+/// What `GGML_VK_PERF_LOGGER=1 llama-bench … > bench.log 2>&1` leaves.
+#[test]
+fn times_of_vulkan_within_the_output_of_llama_bench_are_read() {
+    let head = "| model | size | params | backend | ngl | test | t/s |\n|---|---|---|---|---|---|---|\n";
+    let row = "| llama 1B | 1 GiB | 1 B | Vulkan | 99 | tg8 | 20.00 ± 0.10 |\n";
+    let block = "Vulkan Timings:\nADD: 2 x 3 us = 6 us\nTotal time: 6 us.\n";
+    let whole = format!("{head}{block}{row}\nbuild: abc (1)\n");
+    // Killed before the test had ended.
+    for text in [whole.clone(), format!("{head}{block}")] {
+        assert_eq!(brickscope_formats::import::format_of(&text), Some(Format::VkPerfLogger));
+        let profile = imported(&text, Format::VkPerfLogger);
+        assert_eq!(sums(&profile, None, "ADD"), (2, 6_000, 6_000));
+        let lacks = profile.imported.expect("of a file").lacks;
+        assert!(
+            lacks.iter().any(|lack| lack.reason.contains("`import --format llama-bench`")),
+            "{lacks:?}"
+        );
+    }
+    let tests = imported(&whole, Format::LlamaBench).imported.expect("of a file").tests;
+    assert_eq!(tests.len(), 1);
+    // A heading alone is no time.
+    let text = format!("Vulkan Timings:\n{head}{row}");
+    assert_eq!(brickscope_formats::import::format_of(&text), Some(Format::LlamaBench));
+}
+
 #[test]
 fn spans_of_a_trace_are_to_the_nanosecond_and_nest() {
     let profile = imported(CANDLE, Format::Chrome);

@@ -357,6 +357,41 @@ fn a_category_that_ends_like_one_of_pytorchs_is_not_one() {
 }
 
 #[test]
+fn a_step_whose_attentions_see_whole_sequences_only_is_prefill() {
+    let phases = |operation: &str, of: &[[u64; 2]], more: &str| {
+        let steps = of.iter().zip(0..).map(|([queries, keys], nth)| {
+            let args = format!(
+                r#""Input Dims":[[2,4,{queries},16],[2,2,{keys},16],[2,2,{keys},16]],"Input type":["float","float","float"]"#
+            );
+            let name = format!("ProfilerStep#{nth}");
+            let step = event("user_annotation", &name, (1, 1), (100 * nth, 90), "");
+            step + "," + &event("cpu_op", operation, (1, 1), (100 * nth + 10, 20), &args)
+        });
+        let steps = steps.collect::<Vec<_>>().join(",");
+        let profile = imported(&format!("[{steps}{more}]"), Format::Chrome);
+        profile.passes.iter().map(|pass| pass.phase).collect::<Vec<_>>()
+    };
+    let generated = [[8, 8], [1, 9], [1, 10]];
+    for operation in
+        ["aten::scaled_dot_product_attention", "aten::_scaled_dot_product_efficient_attention"]
+    {
+        let found = phases(operation, &generated, "");
+        assert_eq!(found, [Phase::Prefill, Phase::Decode, Phase::Decode], "{operation}");
+    }
+    // One query and one key may be the first token of a decode pass.
+    assert_eq!(phases("aten::scaled_dot_product_attention", &[[1, 1]], ""), [Phase::Decode]);
+    // No attention is known, or one of several sees what came before.
+    assert_eq!(phases("aten::mm", &[[8, 8]], ""), [Phase::Decode]);
+    let args = r#""Input Dims":[[2,4,1,16],[2,2,9,16],[2,2,9,16]],"Input type":["float","float","float"]"#;
+    let other = event("cpu_op", "aten::scaled_dot_product_attention", (1, 1), (50, 20), args);
+    let more = format!(",{other}");
+    assert_eq!(phases("aten::scaled_dot_product_attention", &[[8, 8]], &more), [Phase::Decode]);
+    let trains = event("cpu_op", "Optimizer.step#AdamW.step", (1, 1), (50, 20), "");
+    let more = format!(",{trains}");
+    assert_eq!(phases("aten::scaled_dot_product_attention", &[[8, 8]], &more), [Phase::Training]);
+}
+
+#[test]
 fn steps_of_servers_are_passes_without_being_named() {
     let file = |names: &[&str]| {
         let steps = names.iter().zip(0..).map(|(name, nth)| {

@@ -127,6 +127,13 @@ fn two_traces_have_as_many_samples_as_passes() {
     assert_eq!((compared.a.samples, compared.b.samples), (2, 2));
     let tests: Vec<&str> = compared.tests.iter().map(|test| &*test.name).collect();
     assert_eq!(tests, ["decode on the device"]);
+    assert!(compared.differences.is_empty(), "{:?}", compared.differences);
+    // On another device it is another question, which is said.
+    let other = STREAMS.replace("\"name\":\"a device\"", "\"name\":\"another device\"");
+    let compared = compare(&side("a", STREAMS), &side("b", &other), &Options::default());
+    let said: Vec<String> =
+        compared.expect("they are alike").differences.iter().map(ToString::to_string).collect();
+    assert_eq!(said, ["names of devices: a device and another device"]);
 }
 
 #[test]
@@ -229,6 +236,51 @@ fn kernels_count_to_the_step_that_launched_them_and_those_behind_it_are_told() {
     assert_eq!((&**of, &**figure), ("Decode on the device", "1895.8 tokens/s"));
     assert!(said.contains(&**basis), "{basis}");
     assert_eq!(profile.phases[0].tokens_per_second(), None);
+}
+
+#[test]
+fn a_first_launch_that_is_nothing_to_the_pass_is_no_finding() {
+    let text = first_step();
+    let rules = |text: &str| -> Vec<&'static str> {
+        let found = Findings::of(&imported(text, Format::Chrome)).found;
+        found.into_iter().map(|finding| finding.rule).collect()
+    };
+    assert_eq!(rules(&text)[0], "launch-bound");
+    let longer = text.replacen("\"dur\":5000.5", "\"dur\":5000000.5", 1);
+    assert_ne!(longer, text);
+    assert!(!rules(&longer).contains(&"launch-bound"), "{:?}", rules(&longer));
+}
+
+#[test]
+fn a_device_does_not_wait_while_it_works_for_another_pass() {
+    let event = |cat: &str, name: &str, tid: u32, [at, lasts]: [u32; 2], args: &str| {
+        format!(
+            r#"{{"ph":"X","cat":"{cat}","name":"{name}","pid":1,"tid":{tid},"ts":{at},"dur":{lasts},"args":{{{args}}}}}"#
+        )
+    };
+    let kernel = |number: u32, stream: u32, launched: u32, at: [u32; 2]| {
+        let of = format!(r#""correlation":{number}"#);
+        let place = format!(r#"{of},"device":0,"stream":{stream}"#);
+        let call = event("cuda_runtime", "cudaLaunchKernel", 1, [launched, 1], &of);
+        call + "," + &event("kernel", &format!("k{number}"), stream, at, &place)
+    };
+    // The first pass runs from 50 to 210 µs. In its gap of 140 µs the second one runs for 80 µs on another stream.
+    let events = [
+        event("user_annotation", "ProfilerStep#1", 1, [0, 100], ""),
+        event("user_annotation", "ProfilerStep#2", 1, [100, 100], ""),
+        kernel(1, 7, 10, [50, 10]),
+        kernel(2, 7, 20, [200, 10]),
+        kernel(3, 8, 105, [110, 80]),
+    ];
+    let profile = imported(&format!("[{}]", events.join(",")), Format::Chrome);
+    let screen = screen(&profile);
+    for said in [
+        "the device is busy 100 µs of 240 µs from its first kernel to its last, 41.7% (sum of 2 passes), and with other work \
+         for 80.0 µs of the rest;",
+        "in between it waited 60.0 µs with work launched;",
+    ] {
+        assert!(screen.contains(said), "{said}: {screen}");
+    }
 }
 
 #[test]

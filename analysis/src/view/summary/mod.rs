@@ -268,7 +268,10 @@ fn what_ran(profile: &Profile) -> Vec<String> {
             }
             (prompt, generated) => format!(", {prompt} + {generated} tokens"),
         };
-        parts.push(format!("{}{threads}{tokens}", printable(&run.backend)));
+        // A sweep of several backends has none.
+        let of_run = format!("{}{threads}{tokens}", printable(&run.backend));
+        let of_run = of_run.trim_start_matches(", ");
+        parts.extend((!of_run.is_empty()).then(|| of_run.to_owned()));
     }
     if let Some(machine) = &profile.machine {
         let cpus = machine.logical_cpus;

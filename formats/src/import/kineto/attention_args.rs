@@ -5,7 +5,7 @@
 //! `flash_attn/flash_attn_interface.py`, of vLLM's flash-attention (`csrc/flash_attn/flash_api_torch_lib.cpp`,
 //! `hopper/flash_api_torch_lib.cpp`), and of SGLang's `sgl-kernel/csrc/flash_extension.cc`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::value::RawValue;
 
@@ -22,6 +22,8 @@ const MOST_ATTENTIONS: usize = 1 << 20;
 pub(in crate::import) struct Attentions {
     /// In the order of the numbers, which rise.
     of_link: Vec<(u32, Noted)>,
+    /// Whether each sequence has as many queries as keys, and several, by the link, in the same order.
+    are_whole: Vec<(u32, bool)>,
     /// How many more there were.
     pub(super) over: u64,
 }
@@ -29,10 +31,17 @@ pub(in crate::import) struct Attentions {
 impl Attentions {
     /// Notes what the arguments of an operation with this link tell, if it is an attention. Links come in their order.
     pub(in crate::import) fn note(&mut self, link: u32, name: &str, args: Option<&RawValue>) {
-        let Some(schema) = Schema::of(name) else { return };
+        let schema = Schema::of(name);
+        if schema.is_none() && name != OF_ANY_KERNEL {
+            return;
+        }
         let Some(args) = args.map(RawValue::get).filter(|args| args.contains("\"Input ")) else {
             return;
         };
+        if self.are_whole.len() < MOST_ATTENTIONS {
+            self.are_whole.extend(is_whole(schema, args).map(|is_whole| (link, is_whole)));
+        }
+        let Some(schema) = schema else { return };
         if self.of_link.len() == MOST_ATTENTIONS {
             self.over += 1;
             return;
@@ -45,6 +54,56 @@ impl Attentions {
         let at = self.of_link.binary_search_by_key(&link, |(of, _)| *of).ok()?;
         self.of_link.get(at).map(|(_, noted)| *noted)
     }
+
+    /// The names of those steps of the host whose attentions are all of whole sequences: none looks at a token that was
+    /// computed before, so a step of an LLM computes prompts.
+    pub(in crate::import) fn steps_of_prompts(
+        &self,
+        timed: &[Timed],
+        is_step: impl Fn(u32) -> bool,
+    ) -> HashSet<u32> {
+        if self.are_whole.is_empty() {
+            return HashSet::new();
+        }
+        let is_it = |event: &&Timed| !event.kind.is_of_device() && is_step(event.name);
+        let mut steps: Vec<&Timed> = timed.iter().filter(is_it).collect();
+        steps.sort_by_key(|step| step.start);
+        let mut are_prompts: HashMap<u32, bool> = HashMap::new();
+        for event in timed.iter().filter(|event| event.kind == EventKind::Op) {
+            let Some(is_whole) = self.is_whole(event.link) else { continue };
+            let begun = steps.partition_point(|step| step.start <= event.start);
+            let step = steps.get(..begun).and_then(<[_]>::last);
+            if let Some(step) = step.filter(|step| event.start < step.end) {
+                *are_prompts.entry(step.name).or_insert(true) &= is_whole;
+            }
+        }
+        are_prompts.into_iter().filter_map(|(name, are)| are.then_some(name)).collect()
+    }
+
+    fn is_whole(&self, link: Option<u32>) -> Option<bool> {
+        let link = link?;
+        let at = self.are_whole.binary_search_by_key(&link, |(of, _)| *of).ok()?;
+        self.are_whole.get(at).map(|(_, is_whole)| *is_whole)
+    }
+}
+
+/// PyTorch's attention, which chooses one of several operations that compute it. One of them has no name that tells of it.
+const OF_ANY_KERNEL: &str = "aten::scaled_dot_product_attention";
+
+/// Whether each sequence has as many queries as keys, and several; `None` if the shapes don't tell.
+fn is_whole(schema: Option<Schema>, args: &str) -> Option<bool> {
+    let tokens = match schema {
+        Some(Schema::Sequences(of)) if !of.is_by_heads => 1,
+        Some(Schema::Sequences(_)) | None => 2,
+        Some(Schema::Tokens(_) | Schema::Untold) => return None,
+    };
+    let args = Args::read(args)?;
+    let tokens_of = |at| match &args.tensor(at)?.dims[..] {
+        dims @ [_, _, _, _] => dims.get(tokens).copied(),
+        _ => None,
+    };
+    let (queries, keys) = (tokens_of(0)?, tokens_of(1)?);
+    Some(queries > 1 && queries == keys)
 }
 
 /// Where the arguments are that say what is told. The first three are queries, keys and values.
