@@ -89,7 +89,8 @@ fn each_format_is_told_from_the_others() {
 /// What `GGML_VK_PERF_LOGGER=1 llama-bench … > bench.log 2>&1` leaves.
 #[test]
 fn times_of_vulkan_within_the_output_of_llama_bench_are_read() {
-    let head = "| model | size | params | backend | ngl | test | t/s |\n|---|---|---|---|---|---|---|\n";
+    let head =
+        "| model | size | params | backend | ngl | test | t/s |\n|---|---|---|---|---|---|---|\n";
     let row = "| llama 1B | 1 GiB | 1 B | Vulkan | 99 | tg8 | 20.00 ± 0.10 |\n";
     let block = "Vulkan Timings:\nADD: 2 x 3 us = 6 us\nTotal time: 6 us.\n";
     let whole = format!("{head}{block}{row}\nbuild: abc (1)\n");

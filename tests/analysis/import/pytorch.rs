@@ -382,7 +382,8 @@ fn a_step_whose_attentions_see_whole_sequences_only_is_prefill() {
     assert_eq!(phases("aten::scaled_dot_product_attention", &[[1, 1]], ""), [Phase::Decode]);
     // No attention is known, or one of several sees what came before.
     assert_eq!(phases("aten::mm", &[[8, 8]], ""), [Phase::Decode]);
-    let args = r#""Input Dims":[[2,4,1,16],[2,2,9,16],[2,2,9,16]],"Input type":["float","float","float"]"#;
+    let args =
+        r#""Input Dims":[[2,4,1,16],[2,2,9,16],[2,2,9,16]],"Input type":["float","float","float"]"#;
     let other = event("cpu_op", "aten::scaled_dot_product_attention", (1, 1), (50, 20), args);
     let more = format!(",{other}");
     assert_eq!(phases("aten::scaled_dot_product_attention", &[[8, 8]], &more), [Phase::Decode]);
