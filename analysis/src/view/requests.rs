@@ -40,7 +40,7 @@ pub fn requests(profile: &Profile) -> String {
     requests_of_run(profile, UNNAMED)
 }
 
-/// The same of a run that commands have so called.
+/// The same, with what commands call the run.
 #[must_use]
 pub fn requests_of_run(profile: &Profile, run: &str) -> String {
     let requests = Requests::of(profile);
@@ -164,7 +164,7 @@ pub fn request(profile: &Profile, wanted: &str) -> Result<String, String> {
     request_of_run(profile, wanted, UNNAMED)
 }
 
-/// The same of a run that commands have so called.
+/// The same, with what commands call the run.
 ///
 /// # Errors
 ///

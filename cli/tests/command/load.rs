@@ -67,9 +67,15 @@ fn what_a_server_answers_is_a_run_with_the_same_figures_everywhere() {
     let said = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said(&one).contains(why) && said(&requests).contains(why), "{why}");
     assert!(!json.to_string().contains("unattributed"), "{json}");
-    for of in json["requests"].as_array().expect("requests") {
-        assert!(of["intervals"][0].get("pieces").is_none(), "{of}");
-        assert!(of["late_ns"].is_u64() || of.get("late_ns").is_none(), "{of}");
+    let told = json["requests"].as_array().expect("requests");
+    assert_eq!(told.len(), profile.requests.len());
+    for (of, request) in told.iter().zip(&profile.requests) {
+        let intervals = of["intervals"].as_array().expect("intervals");
+        assert!(!intervals.is_empty(), "{of}");
+        assert!(intervals.iter().all(|interval| interval.get("pieces").is_none()), "{of}");
+        let sent_ns = request.admitted_ns.unwrap_or(request.arrived_ns);
+        let late_ns = sent_ns.saturating_sub(request.arrived_ns);
+        assert_eq!(of.get("late_ns").and_then(Value::as_u64).unwrap_or(0), late_ns, "{of}");
     }
     assert!(json["slow_tokens"].is_null() && json["causes_of_tokens"].is_null(), "{json}");
 

@@ -22,6 +22,8 @@ pub(crate) fn programs() -> &'static Path {
     BUILT.get_or_init(|| {
         let mut hasher = DefaultHasher::new();
         SOURCES.hash(&mut hasher);
+        // Where they lie is in them, and a build folder may be moved.
+        env!("CARGO_TARGET_TMPDIR").hash(&mut hasher);
         let name = format!("programs-{:016x}", hasher.finish());
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&dir).expect("a folder");
