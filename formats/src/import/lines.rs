@@ -154,7 +154,9 @@ fn byte_of(error: &serde_json::Error, text: &str) -> usize {
     }
     let before = error.line().saturating_sub(1);
     let begins = text.split_inclusive('\n').take(before).map(str::len).sum::<usize>();
-    begins.saturating_add(error.column()).saturating_sub(1).min(text.len())
+    let at = begins.saturating_add(error.column()).saturating_sub(1).min(text.len());
+    // A wrong escape may end within a character.
+    (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default()
 }
 
 /// The record of a line that begins with something else, such as the time of a log. A line of a record that breaks off isn't
@@ -302,6 +304,8 @@ mod tests {
             (nested.clone(), 0, N),
             (format!("{nested}x\n{good}"), 1, N),
             (format!("{nested}{good}x\n{good}"), 2, N + 1),
+            // A fault within a character.
+            (format!("{nested}\"\\uaaé\"\n{good}"), 1, N),
             (lists.clone(), 0, N),
             (format!("{good}{lists}x\n{good}"), 2, N),
         ] {
