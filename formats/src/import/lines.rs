@@ -29,6 +29,12 @@ fn walk<'t, R: Deserialize<'t>>(text: &'t str, mut note: impl FnMut(R)) -> Walke
     loop {
         let begin = rest.trim_start();
         if broken.is_begun_at(text.len() - begin.len()) {
+            let (line, behind) = begin.split_once('\n').unwrap_or((begin, ""));
+            if let Some(record) = behind_prefix(line) {
+                walked.odd += u64::from(!read(record, &mut note));
+                rest = behind;
+                continue;
+            }
             walked.odd += 1;
             match next_line(begin) {
                 Some(line) => rest = line,
@@ -80,8 +86,8 @@ fn walk<'t, R: Deserialize<'t>>(text: &'t str, mut note: impl FnMut(R)) -> Walke
     }
 }
 
-/// Records within one that breaks off, which break off at the same place: they are begun within it and aren't closed before its
-/// fault. To read each of them up to there would take a time that grows with the square of the text.
+/// Records and lists within one that breaks off, which break off at the same place: they are begun within it and aren't closed
+/// before its fault. To read each of them up to there would take a time that grows with the square of the text.
 #[derive(Debug, Default)]
 struct Broken {
     /// Where they begin, the last one first.
@@ -114,8 +120,8 @@ impl Broken {
     }
 }
 
-/// Where objects begin that are a line's first, and not closed at the end of a text that is right so far. `None` if they are
-/// too many.
+/// Where objects and lists begin that are a line's first, and not closed at the end of a text that is right so far. `None` if
+/// they are too many.
 fn open_at_end(text: &str) -> Option<Vec<usize>> {
     let mut begins: Vec<(usize, usize)> = Vec::new();
     let (mut depth, mut is_inside, mut is_escaped, mut is_first) = (0_usize, false, false, true);
@@ -128,7 +134,7 @@ fn open_at_end(text: &str) -> Option<Vec<usize>> {
         match byte {
             b'"' => is_inside = true,
             b'{' | b'[' => {
-                if byte == b'{' && is_first {
+                if is_first {
                     begins.push((at, depth));
                 }
                 if begins.len() > MOST_WITHIN {
@@ -154,7 +160,9 @@ fn byte_of(error: &serde_json::Error, text: &str) -> usize {
     }
     let before = error.line().saturating_sub(1);
     let begins = text.split_inclusive('\n').take(before).map(str::len).sum::<usize>();
-    begins.saturating_add(error.column()).saturating_sub(1).min(text.len())
+    let at = begins.saturating_add(error.column()).saturating_sub(1).min(text.len());
+    // A wrong escape may end within a character.
+    (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or_default()
 }
 
 /// The record of a line that begins with something else, such as the time of a log. A line of a record that breaks off isn't
@@ -302,7 +310,11 @@ mod tests {
             (nested.clone(), 0, N),
             (format!("{nested}x\n{good}"), 1, N),
             (format!("{nested}{good}x\n{good}"), 2, N + 1),
+            // A fault within a character.
+            (format!("{nested}\"\\uaaé\"\n{good}"), 1, N),
             (lists.clone(), 0, N),
+            // Lists of which a line is as a record with something before it.
+            ("[0,{\"n\":1}\n,\n".repeat(N), N as u64, N),
             (format!("{good}{lists}x\n{good}"), 2, N),
         ] {
             let mut all = 0;
@@ -316,7 +328,7 @@ mod tests {
     #[test]
     fn records_within_each_other_are_as_if_each_was_read_alone() {
         // Each way to put five of these together.
-        const PARTS: [&str; 8] = [
+        const PARTS: [&str; 9] = [
             "{\"n\":1}\n",
             "{\"n\":\n",
             " {\"n\":[\n",
@@ -325,9 +337,10 @@ mod tests {
             ",",
             "\"}{\"\n",
             "x {\"n\":1}\n",
+            "[0,{\"n\":1}\n",
         ];
-        for nth in 0..8_usize.pow(5) {
-            let text: String = (0..5).map(|power| PARTS[nth / 8_usize.pow(power) % 8]).collect();
+        for nth in 0..9_usize.pow(5) {
+            let text: String = (0..5).map(|power| PARTS[nth / 9_usize.pow(power) % 9]).collect();
             assert_eq!(of(&text), one_by_one(&text), "{text}");
         }
     }

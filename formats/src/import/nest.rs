@@ -145,7 +145,7 @@ fn cut_early<E: Event>(timed: &mut [E], rounded_ns: i64) -> u64 {
         stack.push((at, event.start()));
         for (inner, begun) in inside {
             if !is_over(&timed[inner]) {
-                cut += u64::from(timed[inner].start == begun);
+                cut += u64::from(timed[inner].start() == begun);
                 let end = timed[inner].end();
                 timed[inner].put(event.start(), end);
                 stack.push((inner, begun));

@@ -30,6 +30,10 @@ fn with_label(event: &str, label: &str) -> String {
     format!("{before}\"pid\":\"[{label}] {pid}\",{after}")
 }
 
+fn is_of_device(event: &str) -> bool {
+    event.contains(r#""cat":"kernel""#) || event.contains(r#""cat":"gpu_"#)
+}
+
 fn file(head: &str, events: &[String]) -> String {
     format!("{head}{}\n]}}\n", events.join(",\n"))
 }
@@ -117,6 +121,21 @@ fn labels_that_tell_no_number_are_counted_and_what_has_none_is_left_out() {
     let one = imported(&merged(&ranks[..1], &["TP00"]), Format::Chrome);
     let plain = imported(&ranks[0].trace, Format::Chrome);
     assert_eq!((&one.devices, &one.passes), (&plain.devices, &plain.passes));
+}
+
+#[test]
+fn what_was_left_out_of_a_merged_file_is_told_though_its_first_rank_has_no_device() {
+    let ranks = two(true);
+    let (head, first) = parts(&ranks[0].trace);
+    let host = first.iter().filter(|event| !is_of_device(event));
+    let mut all: Vec<String> = host.map(|event| with_label(event, "TP00")).collect();
+    all.extend(parts(&ranks[1].trace).1.into_iter().map(|event| with_label(event, "TP01")));
+    all.push(r#"{"ph":"i","name":"mark","pid":"[TP00] 1","tid":1,"ts":1}"#.to_owned());
+    let profile = imported(&file(head, &all), Format::Chrome);
+    let why = "ranks of a merged file of which nothing on a device is there";
+    assert_eq!(left_out(&profile, why), 1);
+    assert_eq!(left_out(&profile, "instants"), 1);
+    assert_eq!(profile.devices.len(), 1);
 }
 
 #[test]

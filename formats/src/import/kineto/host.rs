@@ -203,6 +203,12 @@ pub(super) fn spans(
             stack.clear();
             (lane, captures) = (event.lane, false);
         }
+        let name = &trace.names[event.name as usize];
+        // Also of a call that is left out, or all launches behind it would be of the capture.
+        if event.kind == EventKind::Call {
+            captures |= name.contains("StreamBeginCapture");
+            captures &= !name.contains("StreamEndCapture");
+        }
         while stack.pop_if(|around| around.end <= event.start).is_some() {}
         let is_inside = !stack.is_empty();
         let around = stack.last().copied().unwrap_or_default();
@@ -212,11 +218,6 @@ pub(super) fn spans(
         }
         let duration_ns = event.end.abs_diff(event.start);
         let start_ns = event.start.abs_diff(origin);
-        let name = &trace.names[event.name as usize];
-        if event.kind == EventKind::Call {
-            captures |= name.contains("StreamBeginCapture");
-            captures &= !name.contains("StreamEndCapture");
-        }
         let mut inner = Context { end: event.end, is_in_capture: captures, ..around };
         if let (Some(phase), None) = (event.phase(), around.pass) {
             // The time of a pass is not attributed to a brick around it.

@@ -60,13 +60,20 @@ impl Labels {
         self.of_track.get(event.lane as usize).copied().flatten()
     }
 
-    /// Those that events have, in the order of the file.
+    /// Those that events have, in the order of the file. First come those with work of a device: what was left out of the
+    /// whole file is told with the first rank, and ranks without such work aren't kept.
     fn used(&self, trace: &Trace) -> Vec<usize> {
         let mut is_used = vec![false; self.names.len()];
-        for label in trace.timed.iter().filter_map(|event| self.of_event(event)) {
-            is_used[label] = true;
+        let mut has_work = is_used.clone();
+        for event in &trace.timed {
+            if let Some(label) = self.of_event(event) {
+                is_used[label] = true;
+                has_work[label] |= event.kind == EventKind::Work;
+            }
         }
-        (0..self.names.len()).filter(|&label| is_used[label]).collect()
+        let mut used: Vec<usize> = (0..self.names.len()).filter(|&label| is_used[label]).collect();
+        used.sort_by_key(|&label| !has_work[label]);
+        used
     }
 }
 
