@@ -47,6 +47,7 @@ pub(crate) struct OnDevice<'p> {
 /// A time within a pass in which nothing ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gap {
+    /// Without what ran in it of other passes.
     pub(crate) ns: u64,
     /// For how much of it the host had not launched what came next; `None` if that isn't known.
     pub(crate) late_ns: Option<u64>,
