@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use brickscope_profile::text::count;
 use brickscope_profile::{DeviceProfile, Phase, Profile};
 
+use crate::idle::Idle;
 use crate::ranks::is_of_host;
 use crate::words::time;
 
@@ -187,23 +188,26 @@ fn on_devices(profile: &Profile) -> Vec<OnDevices> {
 /// The longest time in each pass, by serial, in which nothing ran on any of these devices.
 fn holes(profile: &Profile) -> BTreeMap<u32, u64> {
     let mut ran: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut all = Vec::new();
     let spans = of_host(profile).flat_map(|device| &device.streams).flat_map(|of| &of.spans);
     // As `DeviceProfile::busy` counts.
     for span in spans.filter(|span| span.exclusive_ns > 0) {
+        let at = (span.start_ns, span.start_ns.saturating_add(span.duration_ns));
+        all.push(at);
         if let Some(serial) = span.pass {
-            let end_ns = span.start_ns.saturating_add(span.duration_ns);
-            ran.entry(serial).or_default().push((span.start_ns, end_ns));
+            ran.entry(serial).or_default().push(at);
         }
     }
-    ran.into_iter().map(|(serial, spans)| (serial, longest_hole(spans))).collect()
+    let idle = Idle::of(all);
+    ran.into_iter().map(|(serial, spans)| (serial, longest_hole(spans, &idle))).collect()
 }
 
-/// The longest time between the first begin and the last end in which nothing ran.
-fn longest_hole(mut ran: Vec<(u64, u64)>) -> u64 {
+/// The longest time between the first begin and the last end in which nothing ran, nor anything of another pass.
+fn longest_hole(mut ran: Vec<(u64, u64)>, idle: &Idle) -> u64 {
     ran.sort_unstable();
     let mut until = ran.first().map_or(0, |&(start, _)| start);
     ran.iter().fold(0, |longest, &(start, end)| {
-        let hole = start.saturating_sub(until);
+        let hole = idle.within(until, start);
         until = until.max(end);
         longest.max(hole)
     })
@@ -225,9 +229,15 @@ mod tests {
 
     #[test]
     fn the_longest_hole_is_where_no_stream_runs() {
-        assert_eq!(longest_hole(Vec::new()), 0);
+        let longest = |ran: &[(u64, u64)], others: &[(u64, u64)]| {
+            longest_hole(ran.to_vec(), &Idle::of([ran, others].concat()))
+        };
+        assert_eq!(longest(&[], &[]), 0);
         // From 30 to 90 and from 95 to 100 nothing runs; what overlaps leaves no hole.
-        assert_eq!(longest_hole(vec![(90, 95), (0, 20), (10, 30), (100, 110)]), 60);
+        let ran = [(90, 95), (0, 20), (10, 30), (100, 110)];
+        assert_eq!(longest(&ran, &[]), 60);
+        // Another pass runs for 50 of the 60.
+        assert_eq!(longest(&ran, &[(35, 85)]), 10);
     }
 
     #[test]

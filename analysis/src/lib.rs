@@ -30,6 +30,7 @@
 //! | `stacks/` | spans as stacks for flamegraphs (`spans.rs`), of a device (`device.rs`); the difference of two (`diff.rs`); `flamegraph.json` (`summary.rs`, `shares.rs`, `insights.rs`) |
 //! | `passes.rs` | whose the passes of a profile are, which have bricks, who disturbed them |
 //! | `ran.rs` | how long bricks ran on a device of several streams, each time once |
+//! | `idle.rs` | when devices did nothing at all |
 //! | `no_passes.rs` | files in which no event is a pass: which may be some, or how to record any |
 //! | `path.rs` | whether a pass on a device has a critical path |
 //! | `place.rs` | where a run ran, if nobody says what to show: the host, or a device |
@@ -45,6 +46,7 @@ mod by_device;
 pub mod compare;
 pub mod explain;
 pub mod findings;
+mod idle;
 pub mod layers;
 pub mod machine_name;
 pub mod markdown;

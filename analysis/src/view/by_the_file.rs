@@ -383,12 +383,12 @@ fn wait_of(which: &str, of: &OnDevice<'_>, longest_ns: f64) -> Option<(u64, Stri
 pub(super) fn of_other_rank_next(profile: &Profile, phase: Phase) -> Option<String> {
     let [device] = &profile.devices[..] else { return None };
     let rank = device.rank.filter(|_| !ranks::is_of_host(profile, device.rank))?;
-    let busy = device.busy(Some(phase)).ok()?;
+    let of = on_device(profile, 0, phase)?;
     Some(format!(
         "import the file of rank {rank} alone, to see what it waits for: nothing ran for {} of {}, and the host in this run \
          is another rank's",
-        time(busy.idle_ns as f64),
-        time(busy.span_ns as f64)
+        time(of.busy.idle_ns.saturating_sub(of.others_ns) as f64),
+        time(of.busy.span_ns as f64)
     ))
 }
 

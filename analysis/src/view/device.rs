@@ -502,7 +502,7 @@ fn busy(device: &DeviceProfile) -> Vec<(&'static str, String)> {
             lines.push((
                 "busy",
                 format!(
-                    "{}: {} of {} from first mark to last{overlap}, idle {}",
+                    "{}: {} of {} from first mark to last{overlap}, gaps {}",
                     phase.name(),
                     part(busy.busy_ns),
                     milliseconds(busy.span_ns),

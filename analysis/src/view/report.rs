@@ -433,7 +433,9 @@ fn what_ran(profile: &Profile, text: &mut String) {
         };
         // A sweep of several backends has none.
         let of_backend = format!("{}{threads}", printable(&run.backend));
-        let mut parts = vec![of_backend.trim_start_matches(", ").to_owned()];
+        let of_backend = of_backend.trim_start_matches(", ");
+        let mut parts: Vec<String> = Vec::new();
+        parts.extend((!of_backend.is_empty()).then(|| of_backend.to_owned()));
         if (run.prompt_tokens, run.generated_tokens) != (0, 0) {
             let (prompt, generated) = (run.prompt_tokens, run.generated_tokens);
             parts.extend(match counts_by_passes(profile) {
@@ -444,7 +446,9 @@ fn what_ran(profile: &Profile, text: &mut String) {
                 false => [count(prompt, "prompt token"), format!("{generated} generated")],
             });
         }
-        lines.push(("run", parts.join(", ")));
+        if !parts.is_empty() {
+            lines.push(("run", parts.join(", ")));
+        }
         if let Some(engine) = &run.engine {
             let setting = |(name, value): (&str, String)| format!("{name} {}", printable(&value));
             lines.push((

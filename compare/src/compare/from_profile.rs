@@ -12,6 +12,9 @@ use super::environment::facts_of_condition;
 use super::inside::Inside;
 use super::{Brick, Fact, Process, RanksOfRun, Sample, Test, Turn, in_both};
 
+/// So the name of a device ends that has only a number in another program's file. Which numbers devices have is no condition.
+const UNNAMED: &str = "whose name isn't stated";
+
 /// The most times, one for each brick in each pass: those of a million passes with 64 bricks. Few spans with many names
 /// in many passes could take more memory than there is.
 const MOST_TIMES: usize = 1 << 26;
@@ -521,7 +524,8 @@ pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
         return facts;
     };
     facts.push(Fact::may("build", imported.program.as_deref().unwrap_or("not stated")));
-    let devices: BTreeSet<&str> = profile.devices.iter().map(|device| &*device.name).collect();
+    let names = profile.devices.iter().map(|device| &*device.name);
+    let devices: BTreeSet<&str> = names.filter(|name| !name.ends_with(UNNAMED)).collect();
     if !devices.is_empty() {
         let names: Vec<&str> = devices.into_iter().collect();
         facts.push(Fact::may("names of devices", names.join(", ")));

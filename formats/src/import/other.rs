@@ -126,9 +126,11 @@ pub fn told(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     if super::is_database(bytes) {
         return Some(NO_SQLITE);
     }
-    // Its planes are named by devices and the host.
+    // Its planes are named by devices and the host. A text may begin with an empty line, have colours, and name them, too.
     let has = |word: &[u8]| bytes[..bytes.len().min(512)].windows(word.len()).any(|of| of == word);
-    if name.ends_with(".xplane.pb") || begins(b"\n") && (has(b"/host:") || has(b"/device:")) {
+    let is_no_text = |byte: &u8| byte.is_ascii_control() && !b"\t\r\n\x0c\x1b".contains(byte);
+    let is_message = begins(b"\n") && bytes.iter().take(64).any(is_no_text);
+    if name.ends_with(".xplane.pb") || is_message && (has(b"/host:") || has(b"/device:")) {
         return Some(XSPACE);
     }
     // Its first packet, whose length and fields are no text.
@@ -309,6 +311,7 @@ mod tests {
             "main;a 3\n",
             "\n\tmain;a 3\n",
             "[{\"ph\": \"X\"}]",
+            "\n[{\"ph\": \"X\", \"name\": \"/device:GPU:0\"}]",
             "a: b\n  c (d)\n",
             "{\"rocprofiler-sdk-tool\": []}",
             "\"Kind\",\"Kernel_Name\",\"Start_Timestamp\"\n",

@@ -180,9 +180,7 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
     if llama_bench::is_it(text) {
         lacks(
             &mut profile,
-            &[
-                "rates of llama-bench's tests, which the text has, too: `import --format llama-bench` reads them",
-            ],
+            &["rates of llama-bench's tests: `import --format llama-bench` reads those that ended"],
         );
     }
     if of_means {

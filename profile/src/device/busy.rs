@@ -20,7 +20,7 @@ pub struct Busy {
     pub busy_ns: u64,
     /// Time in which bricks ran on at least two streams.
     pub overlap_ns: u64,
-    /// Time in which no brick ran.
+    /// Time in which no brick of the pass ran. Where passes overlap, those of others may have.
     pub idle_ns: u64,
 }
 

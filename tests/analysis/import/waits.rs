@@ -129,11 +129,20 @@ fn two_traces_have_as_many_samples_as_passes() {
     assert_eq!(tests, ["decode on the device"]);
     assert!(compared.differences.is_empty(), "{:?}", compared.differences);
     // On another device it is another question, which is said.
-    let other = STREAMS.replace("\"name\":\"a device\"", "\"name\":\"another device\"");
+    let other = slower.replace("\"name\":\"a device\"", "\"name\":\"another device\"");
     let compared = compare(&side("a", STREAMS), &side("b", &other), &Options::default());
     let said: Vec<String> =
         compared.expect("they are alike").differences.iter().map(ToString::to_string).collect();
     assert_eq!(said, ["names of devices: a device and another device"]);
+    // Of devices without names only the numbers differ.
+    let name = r#""deviceProperties":[{"id":0,"name":"a device"}],"#;
+    let unnamed = |text: &str| text.replace(name, "");
+    let first = unnamed(STREAMS);
+    assert_ne!(first, STREAMS);
+    let second = unnamed(&slower).replace("\"device\":0", "\"device\":1");
+    let compared = compare(&side("a", &first), &side("b", &second), &Options::default());
+    let found = compared.expect("they are alike").differences;
+    assert!(found.is_empty(), "{found:?}");
 }
 
 #[test]
