@@ -81,6 +81,7 @@ fn changed() -> impl Strategy<Value = (String, Format)> {
         (GPU, Format::Chrome),
         (GRAPHS.as_str(), Format::Chrome),
         (jax::GPU, Format::Chrome),
+        (onnx::RUNS, Format::Chrome),
         (rocprof::JSON, Format::Rocprof),
         (rocprof::CSV, Format::Rocprof),
         (NCCL, Format::NcclInspector),
