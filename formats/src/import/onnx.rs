@@ -96,7 +96,7 @@ impl Nodes {
 
 /// The path in the name of an operation's event, and whether the operation waits there.
 fn path_of(name: &str) -> (&str, bool) {
-    match FENCES.iter().find_map(|end| name.strip_suffix(end)) {
+    match FENCES.iter().find_map(|end| name.strip_suffix(*end)) {
         Some(path) => (path, true),
         None => (name.strip_suffix(COMPUTED).unwrap_or(name), false),
     }

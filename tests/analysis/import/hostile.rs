@@ -12,7 +12,9 @@ use brickscope_testing::gpu_trace::{Calls, Net, Recording};
 use proptest::prelude::*;
 
 use super::pytorch::GPU;
-use super::{CANDLE, FOLDED, FORWARD_PASSES, LLAMA_BENCH, NCCL, TORCH, VULKAN, jax, rocprof};
+use super::{
+    CANDLE, FOLDED, FORWARD_PASSES, LLAMA_BENCH, NCCL, TORCH, VULKAN, jax, onnx, rocprof,
+};
 
 /// Steps of graphs, with kernels on two streams.
 static GRAPHS: LazyLock<String> =
