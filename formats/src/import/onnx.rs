@@ -36,6 +36,9 @@ const FINAL_NORM: &str = "final_norm_layernorm";
 /// The most parts of a path that the table is asked for.
 const MOST_PARTS: usize = 16;
 
+/// No run computes more positions of a sequence.
+const MOST_POSITIONS: u64 = 1 << 24;
+
 /// Operations whose first input are the queries of attention.
 const ATTENTIONS: [&str; 6] = [
     "Attention",
@@ -128,7 +131,7 @@ fn query(path: &str, op: &str, shapes: Option<&RawValue>) -> Option<Query> {
         (&[.., positions, _], _) if is_softmax => (None, positions),
         _ => return None,
     };
-    (positions > 0).then_some(Query { positions, sequences })
+    (1..=MOST_POSITIONS).contains(&positions).then_some(Query { positions, sequences })
 }
 
 /// Tells what events are: operations by their modules, and the phase of each run, unless the user says which are passes.
@@ -305,6 +308,7 @@ mod tests {
             ("embed/Gather", "Gather", r#"[{"float":[99,64]},{"int64":[]}]"#, None),
             ("a", GQA, r#"[{"float16":[1,0,64]}]"#, None),
             ("a", GQA, r#"[{"float16":[1,-7,64]}]"#, None),
+            ("a", GQA, r#"[{"float16":[1,18446744073709551615,64]}]"#, None),
             ("a", GQA, "[]", None),
             ("a", GQA, "7", None),
         ] {

@@ -61,7 +61,7 @@ fn operations_are_bricks_by_their_modules_or_by_what_they_compute() {
 #[test]
 fn layers_are_those_of_the_modules_without_the_last_norms() {
     let profile = imported(RUNS, Format::Chrome);
-    let in_layer = |layer| -> u64 {
+    let in_layer = |layer: Option<u16>| -> u64 {
         let spans = profile.spans.iter().filter(|span| span.layer == layer);
         spans.filter(|span| span.pass == Some(2)).map(|span| span.exclusive_ns).sum()
     };
