@@ -24,7 +24,7 @@ use crate::text::{count, printable_text};
 /// Read a file of another program as a run, for `show`, `compare` and `export`.
 ///
 /// `import` reads the results of llama-bench, Chrome traces (such as candle's --tracing), the traces of
-/// PyTorch's profiler (also vLLM's and SGLang's) and JAX's, the SQLite export of Nsight Systems, the files of AMD's
+/// PyTorch's profiler (also vLLM's and SGLang's), JAX's and ONNX Runtime's, the SQLite export of Nsight Systems, the files of AMD's
 /// rocprofv3, the JSON of NCCL's Inspector, what SGLang and Dynamo record of each forward pass (DYN_FPM_TRACE=1), the output
 /// of ggml's Vulkan backend with GGML_VK_PERF_LOGGER=1, and folded stacks, also compressed by gzip, but for databases. All times are those in the file. What the file lacks is marked absent in the run. docs/import.md
 /// describes each format.

@@ -8,7 +8,8 @@
 //! Lines of a log may be before all of it, as a program writes them whose output goes to the same file.
 //!
 //! This file reads the events one at a time, so that traces larger than memory can be read, and makes a
-//! profile of those of most programs. What PyTorch's profiler writes has more to tell, and goes to `kineto/`.
+//! profile of those of most programs. What PyTorch's profiler writes has more to tell, and goes to `kineto/`, as does what
+//! JAX's and ONNX Runtime's write, by way of `jax.rs` and `onnx.rs`.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -27,7 +28,7 @@ use super::passes::Passes;
 use super::totals::{MOST_NAMES, phases, totals};
 use super::trace::{Timed, Trace, lanes, pass_of, sorted};
 use super::values::{Fault, PIECE, Value, Values, line_and_column, parsed, text, words};
-use super::{At, Format, ImportError, Options, jax, lacks, left_out, log_lines};
+use super::{At, Format, ImportError, Options, jax, lacks, left_out, log_lines, onnx};
 
 /// The most bytes of the fields outside of `traceEvents` that are kept.
 const MOST_ABOUT: usize = 1 << 20;
@@ -74,6 +75,7 @@ struct Reader {
     is_capture: bool,
     passes: Passes,
     hints: jax::Hints,
+    nodes: onnx::Nodes,
     /// How many lines of a log are before the trace, and the first of them.
     before: (u64, String),
     /// The number of the first event with nothing in it, and how many there are.
@@ -124,15 +126,20 @@ fn read_values<R: Read>(
             ["schemaVersion", "deviceProperties", "traceName"].contains(&field.as_str())
         });
     let is_jax = !is_kineto && jax::is_it(&reader.trace);
-    if !is_kineto && !is_jax && options.map.is_some() {
-        let why =
-            "isn't a trace of PyTorch's profiler or of JAX's, which the table of bricks is for";
-        return Err(at.whole(why));
+    let is_onnx = !is_kineto && !is_jax && reader.nodes.is_it();
+    if !is_kineto && !is_jax && !is_onnx && options.map.is_some() {
+        return Err(at.whole(
+            "isn't a trace of PyTorch's profiler, JAX's or ONNX Runtime's, which the table of bricks is for",
+        ));
     }
     // The objects that XProf writes end with one.
     let is_object = reader.trace.field("displayTimeUnit").is_some();
     reader.empty_ones(u64::from(is_object));
     let jax = is_jax.then(|| jax::resolve(&mut reader.trace, &reader.hints, &table));
+    if is_onnx {
+        let are_given = reader.passes.are_given();
+        onnx::resolve(&mut reader.trace, &reader.nodes, &table, are_given);
+    }
     reader.passes.choose(&mut reader.trace, at, is_kineto)?;
     reader.trace.captures = options.captures.clone();
     let writer =
@@ -141,6 +148,7 @@ fn read_values<R: Read>(
     let mut profile = match &jax {
         _ if is_kineto => kineto::read(trace, at, &table, || writer("PyTorch's profiler"))?,
         Some(_) => kineto::profile(trace, at, &table, writer("JAX's profiler (XProf)"))?,
+        None if is_onnx => kineto::profile(trace, at, &table, writer("ONNX Runtime"))?,
         None => profile(trace, at)?,
     };
     if let Some(jax) = jax {
@@ -432,6 +440,9 @@ impl Reader {
                 match self.hints.note(number, event.args) {
                     0 => {}
                     bytes => self.trace.takes(bytes),
+                }
+                if category == onnx::CATEGORY {
+                    self.nodes.note(&mut self.trace, number, event.args);
                 }
             }
         }

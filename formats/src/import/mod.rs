@@ -17,6 +17,7 @@ mod llama_bench;
 mod log_lines;
 mod nccl_inspector;
 mod nest;
+mod onnx;
 mod other;
 mod pairs;
 mod passes;

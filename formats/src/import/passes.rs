@@ -37,6 +37,11 @@ impl Passes {
         })
     }
 
+    /// Whether there are any.
+    pub(super) fn are_given(&self) -> bool {
+        self.each().next().is_some()
+    }
+
     /// The phases that an event is a pass of, as [`Timed::passes`] has them. `argument` looks up an argument
     /// of it.
     pub(super) fn bits(&self, name: &str, argument: impl Fn(&str) -> Option<String>) -> u8 {
@@ -57,7 +62,7 @@ impl Passes {
         at: &At<'_>,
         has_steps: bool,
     ) -> Result<(), ImportError> {
-        if has_steps && self.each().next().is_none() {
+        if has_steps && !self.are_given() {
             trace.choose_steps();
         }
         for (phase, pattern, _) in self.each() {

@@ -112,6 +112,8 @@ pub(super) struct Trace {
     pub(super) attentions: Attentions,
     /// The rank whose events these are, if those of several are in the file.
     pub(super) rank: Option<u32>,
+    /// How many tokens passes have by their shapes, by track and begin.
+    pub(super) run_tokens: HashMap<(u32, i64), u64>,
     /// What the file states beside its events, as JSON.
     pub(super) about: Vec<(String, String)>,
     /// When the first event began, in nanoseconds of the file's axis.
@@ -356,11 +358,11 @@ impl Trace {
         Step::of(&self.names[event.name as usize]) == Some(Step::Empty)
     }
 
-    /// How many tokens a pass has, if its name tells.
+    /// How many tokens a pass has, if its name or shapes in it tell.
     pub(super) fn tokens(&self, pass: &Timed) -> u64 {
         match Step::of(&self.names[pass.name as usize]) {
             Some(Step::Pass { tokens, .. }) => tokens,
-            _ => 0,
+            _ => self.run_tokens.get(&(pass.lane, pass.start)).copied().unwrap_or(0),
         }
     }
 

@@ -12,7 +12,7 @@ use brickscope_testing::gpu_trace::{Calls, Net, Recording};
 use proptest::prelude::*;
 
 use super::pytorch::GPU;
-use super::{CANDLE, FOLDED, FORWARD_PASSES, LLAMA_BENCH, NCCL, TORCH, VULKAN, jax, rocprof};
+use super::{CANDLE, FOLDED, FORWARD_PASSES, LLAMA_BENCH, NCCL, TORCH, VULKAN, jax, onnx, rocprof};
 
 /// Steps of graphs, with kernels on two streams.
 static GRAPHS: LazyLock<String> =
@@ -81,6 +81,7 @@ fn changed() -> impl Strategy<Value = (String, Format)> {
         (GPU, Format::Chrome),
         (GRAPHS.as_str(), Format::Chrome),
         (jax::GPU, Format::Chrome),
+        (onnx::RUNS, Format::Chrome),
         (rocprof::JSON, Format::Rocprof),
         (rocprof::CSV, Format::Rocprof),
         (NCCL, Format::NcclInspector),

@@ -17,6 +17,7 @@ mod kernel_names;
 mod llama_bench;
 mod merged;
 mod nccl_inspector;
+mod onnx;
 mod planted_gpu;
 mod pytorch;
 mod ranks;
@@ -74,6 +75,7 @@ fn each_format_is_told_from_the_others() {
         (LLAMA_BENCH, Some(Format::LlamaBench)),
         (CANDLE, Some(Format::Chrome)),
         (TORCH, Some(Format::Chrome)),
+        (onnx::RUNS, Some(Format::Chrome)),
         (NCCL, Some(Format::NcclInspector)),
         (FORWARD_PASSES, Some(Format::ForwardPassMetrics)),
         (VULKAN, Some(Format::VkPerfLogger)),

@@ -56,7 +56,7 @@ pub(super) use self::merged::{labelled, read};
 pub use self::recorded::Captured;
 pub(super) use self::recorded::captured;
 pub(super) use self::shapes::Products;
-pub(super) use self::table::{LISTS, Table};
+pub(super) use self::table::{LISTS, OPERATION, Table};
 use super::ranks;
 use super::totals::{MOST_NAMES, phases, totals};
 use super::trace::{self, Trace};

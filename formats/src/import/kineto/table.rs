@@ -161,13 +161,17 @@ impl Table {
     }
 
     /// The brick of a range by its name, such as `model.layers.3.self_attn.q_proj`. Scopes of a path, as in
-    /// `model/layers_3/q_proj`, are as those of a name with dots.
-    pub(super) fn range(&self, name: &str) -> Option<Found<'_>> {
+    /// `model/layers_3/q_proj`, are as those of a name with dots. An operation behind [`OPERATION`] is a brick in any case.
+    pub(super) fn range<'t>(&'t self, name: &'t str) -> Option<Found<'t>> {
         let dotted = name.contains('/').then(|| name.replace('/', "."));
         let names = || [Some(name), dotted.as_deref()].into_iter().flatten();
         first(&self.ranges, |rule| names().flat_map(ends).any(|end| matches(&rule.pattern, end)))
             // Who names a range as a brick of the catalogue means that one, whatever its kernels are called.
             .or_else(|| BrickId::from_str(name).map(|brick| Found::Brick(brick.name())))
+            .or_else(|| {
+                let (_, operation) = name.rsplit_once(OPERATION)?;
+                (!operation.is_empty()).then_some(Found::Brick(operation))
+            })
     }
 
     /// Whether a range of this name is a brick.
@@ -279,6 +283,9 @@ fn word(text: &str) -> Result<(String, &str), String> {
     }
     Err(unended())
 }
+
+/// What is before an operation in the name of a range that ends with it: those of ONNX Runtime.
+pub(in crate::import) const OPERATION: &str = "onnx::";
 
 /// What lists of layers are called.
 pub(in crate::import) const LISTS: [&str; 6] = ["layers", "layer", "h", "blocks", "block", "blk"];
