@@ -46,14 +46,14 @@ pub(super) struct Nested {
 }
 
 impl Nested {
-    /// The most that was cut, as text.
-    pub(super) fn most(self) -> String {
+    /// The most that was cut, as text, with these words behind the time.
+    pub(super) fn most(self, of: &str) -> String {
         let most = match self.rounded_ns / 1_000 {
             micros if micros >= 1_000 => format!("{} ms", micros / 1_000),
             micros => format!("{micros} µs"),
         };
         let unit = if self.is_of_unit { ", of which all times are multiples" } else { "" };
-        most + unit
+        most + of + unit
     }
 }
 

@@ -395,10 +395,11 @@ impl Trace {
             }
             None => String::new(),
         };
-        let most = nested.most();
-        let cut_ones = format!("the ends of events that don't quite nest, up to {most} of each");
+        let cut_ones =
+            format!("the ends of events that don't quite nest, up to {}", nested.most(" of each"));
         let overlapping_ones = format!(
-            "events that overlap another of their thread without nesting, by more than {most}"
+            "events that overlap another of their thread without nesting, by more than {}",
+            nested.most("")
         );
         let unended = self.tracks.iter().map(|track| track.open.len() as u64).sum();
         for (why, count) in [
