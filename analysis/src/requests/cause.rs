@@ -191,7 +191,8 @@ impl Causes {
     /// One that had been computed for half of what it took more has that cause: whatever ran then wasn't for it. Any other has
     /// the cause whose time exceeds its median most. Where that is in passes, it is the first of these that took
     /// half of it or more: what a thread waited for a CPU, passes that read from a disk, passes that computed tokens of its own
-    /// again, passes with prompts of others, passes for tokens of others, if some were for these alone.
+    /// again, passes with prompts of others, passes for tokens of others, if some were for these alone. Where it is none of
+    /// these, and waits were read around several passes together, it is the CPU if all of that wait may lie in this interval.
     #[must_use]
     pub fn of(requests: &Requests<'_>, is_wanted: impl Fn(Until) -> bool) -> Option<Self> {
         let lengths = requests.lengths().filter(|(until, _)| is_wanted(*until));
@@ -298,7 +299,7 @@ impl Requests<'_> {
     }
 
     /// Why the passes of an interval took so much longer than is typical.
-    fn cause_in_passes(&self, interval: &Interval, more_ns: u64) -> Cause {
+    pub(super) fn cause_in_passes(&self, interval: &Interval, more_ns: u64) -> Cause {
         // What ran while it was in the queue is of the queue.
         let admitted = self.profile.requests[interval.request as usize].admitted_ns;
         let from = admitted.unwrap_or(0).clamp(interval.from_ns, interval.to_ns);
@@ -335,6 +336,14 @@ impl Requests<'_> {
             Cause::Prompts
         } else if interval.of(Piece::OtherDecode) > 0 && is_half(others) {
             Cause::TokensOfOthers
+        } else if self
+            .waits(interval)
+            .and_then(|of| of.cpu_ns)
+            .is_some_and(|[_, most]| is_half(most) && most > 0)
+        {
+            // Of the passes that were read together, the one that waited is longer, so that its part of them isn't its part
+            // of the wait.
+            Cause::Cpu
         } else {
             Cause::Own
         }

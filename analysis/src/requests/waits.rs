@@ -275,6 +275,25 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_of_two_passes_may_be_that_of_the_slow_one() {
+        let cause = |waited_ns| {
+            let read = Disturbance {
+                passes: 2,
+                wall_ns: 20,
+                longest_wait_ns: Some(waited_ns),
+                ..Disturbance::default()
+            };
+            let profile = profile(&[read, read]);
+            let requests = Requests::of(&profile);
+            let interval = requests.intervals(0).next().expect("a token");
+            // Of the second pass, which took 10 more than it typically does.
+            requests.cause_in_passes(&Interval { from_ns: 10, ..interval }, 10)
+        };
+        // By its part of both passes it is 4 of 8.
+        assert_eq!([4, 8, 16].map(cause), [Cause::Own, Cause::Cpu, Cause::Cpu]);
+    }
+
+    #[test]
     fn bounds_that_read_alike_are_one_figure() {
         assert_eq!(range([2_490_000_100, 2_490_000_900]), time(2.49e9));
         assert_eq!(range([7, 9]), "7 ns to 9 ns");
