@@ -124,8 +124,8 @@ class Answer:
         self.asked, self.ended, self.name, self.timings, self.error = now(), None, None, None, None
         self.pieces, self.texts = [], []
 
-    def read(self, port, asking, most_ns=None):
-        """Asks and reads, at most until a time."""
+    def read(self, port, asking, ends=None):
+        """Asks and reads, at most until `ends()` says that it is over."""
         try:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
             head = {"Content-Type": "application/json"}
@@ -146,7 +146,7 @@ class Answer:
                 if event.get("choices") and event["choices"][0].get("text"):
                     self.pieces.append(at)
                     self.texts.append(event["choices"][0]["text"])
-                if most_ns is not None and at > most_ns:
+                if ends and ends():
                     break
             else:
                 self.check_length(asking)
