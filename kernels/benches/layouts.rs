@@ -1,8 +1,9 @@
-//! Rows in file order against interleaved rows, these without and with prefetching: products of the best kernels in turns,
-//! on one thread, with a loop that only reads in between.
+//! Rows in file order against interleaved rows, these without prefetching, with prefetching into the second-level cache and
+//! into the first: products of the best kernels in turns, on one thread, with loops that only read in between.
 //!
-//! Engines prefetch where Intel made the processor. If yours is another one with AVX-512, such as a Zen 5, and its third
-//! figures of `gemv` from memory are higher than the second ones, please open an issue with what this prints.
+//! Engines prefetch on Intel's processors, into the second level, and on Zen 5, into the first where it helps. If yours is
+//! another one with AVX-512, and its third or fourth figures of `gemv` from memory are higher than the second ones, please
+//! open an issue with what this prints.
 //!
 //! `cargo bench -p brickscope-kernels --bench layouts -- q6_k q8_0` measures only these types. Weights are in huge pages,
 //! as in engines, where Linux provides them on request.
@@ -29,7 +30,9 @@ fn main() {
     let names: Vec<String> = names.collect();
     let kernels = Kernels::best();
     let backend = kernels.backend();
-    println!("{backend}: best and median of each, by row | interleaved | prefetched, too | read");
+    println!(
+        "{backend}: best and median of each, by row | interleaved | into L2 | into L1 | read | two streams"
+    );
     for kind in QuantType::ALL.into_iter().filter(|kind| can_be_interleaved(*kind)) {
         if !names.is_empty() && !names.contains(&kind.to_string()) {
             continue;
@@ -143,8 +146,8 @@ fn gemv(kernels: Kernels, kind: QuantType, shape: [usize; 2], matrices: usize, r
     let [rows, cols] = shape;
     let both = Both::new(kind, shape, matrices);
     let (x, mut y) = (numbers(cols), vec![0.0; rows]);
-    let interleaved = |y: &mut [f32], is_prefetched: bool| {
-        prefetch(is_prefetched);
+    let interleaved = |y: &mut [f32], to: u8| {
+        prefetch(to);
         both.interleaved().for_each(|w| kernels.gemv(y, w, black_box(&x)));
     };
     let rates = in_turns(
@@ -152,10 +155,14 @@ fn gemv(kernels: Kernels, kind: QuantType, shape: [usize; 2], matrices: usize, r
         both.by_row.all().len() as f64 / 1e9,
         [
             &mut |y: &mut [f32]| both.by_row().for_each(|w| kernels.gemv(y, w, black_box(&x))),
-            &mut |y: &mut [f32]| interleaved(y, false),
-            &mut |y: &mut [f32]| interleaved(y, true),
+            &mut |y: &mut [f32]| interleaved(y, 0),
+            &mut |y: &mut [f32]| interleaved(y, 2),
+            &mut |y: &mut [f32]| interleaved(y, 1),
             &mut |_: &mut [f32]| {
                 black_box(kernels.read_streams(black_box(both.by_row.words()), 1));
+            },
+            &mut |_: &mut [f32]| {
+                black_box(kernels.read_streams(black_box(both.by_row.words()), 2));
             },
         ],
         &mut y,
@@ -164,12 +171,17 @@ fn gemv(kernels: Kernels, kind: QuantType, shape: [usize; 2], matrices: usize, r
     println!("gemv {kind} {rows}x{cols}, {place}, GB/s: {}", shown(&rates));
 }
 
-/// Whether products of one token with interleaved rows prefetch from now on. Other kernels than those for AVX-512 never do.
-fn prefetch(are: bool) {
+/// Into which level of the caches products of one token with interleaved rows prefetch from now on; 0: none. Other kernels
+/// than those for AVX-512 never do.
+fn prefetch(level: u8) {
     #[cfg(target_arch = "x86_64")]
-    brickscope_kernels::prefetch_interleaved(are);
+    brickscope_kernels::prefetch_interleaved(match level {
+        0 => brickscope_kernels::Prefetch::Never,
+        1 => brickscope_kernels::Prefetch::IntoL1,
+        _ => brickscope_kernels::Prefetch::IntoL2,
+    });
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = are;
+    let _ = level;
 }
 
 fn gemm(kernels: Kernels, kind: QuantType, n: usize, rounds: usize) {

@@ -93,7 +93,7 @@ mod tiles;
 pub use backend::{Backend, UnknownBackend, UnsupportedBackend, detect_backend};
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
-pub use gemv::groups::prefetch_interleaved;
+pub use gemv::groups::{Prefetch, prefetch_interleaved};
 pub use inputs::Inputs;
 pub use interleave::{GROUP_ROWS, can_be_interleaved, interleave};
 pub use kernels::Kernels;

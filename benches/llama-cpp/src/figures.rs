@@ -25,7 +25,7 @@ pub(crate) struct Phase {
     pub(crate) tokens: usize,
     /// The seconds of each turn, by arm in the order of [`Arm`].
     pub(crate) seconds: [Vec<f64>; 3],
-    /// The arm of llama.cpp with the lower median.
+    /// The peer's arm with the lower median.
     pub(crate) better: Arm,
     /// The time of that arm over ours: how many times as fast ours is.
     pub(crate) ratio: PairedRatio,
@@ -35,7 +35,7 @@ pub(crate) struct Phase {
 #[derive(Debug)]
 pub(crate) struct Alike {
     pub(crate) pairs: usize,
-    /// Tokens per second of llama.cpp's better arm and of ours, by the medians of their turns in these pairs.
+    /// Tokens per second of the peer's better arm and of ours, by the medians of their turns in these pairs.
     pub(crate) rates: [f64; 2],
     /// As in [`Phase`]; `None` with too few pairs.
     pub(crate) ratio: Option<PairedRatio>,
@@ -44,7 +44,7 @@ pub(crate) struct Alike {
 impl Phase {
     fn new(turns: &[Vec<Turn>; 3], tokens: usize, of: fn(&Turn) -> f64) -> Result<Self> {
         let seconds = turns.each_ref().map(|turns| turns.iter().map(of).collect::<Vec<_>>());
-        // Choosing after the fact can only favour llama.cpp.
+        // Choosing after the fact can only favour the peer.
         let [repacked, plain, ours] = &seconds;
         let better = if median(repacked) <= median(plain) { Arm::Repacked } else { Arm::Plain };
         let theirs = if better == Arm::Repacked { repacked } else { plain };
@@ -57,7 +57,7 @@ impl Phase {
         self.tokens as f64 / median(&self.seconds[arm as usize])
     }
 
-    /// The turns of llama.cpp's better arm and of ours, in pairs.
+    /// The turns of the peer's better arm and of ours, in pairs.
     fn pairs(&self) -> impl Iterator<Item = [f64; 2]> {
         let [theirs, ours] = [self.better, Arm::Ours].map(|arm| &self.seconds[arm as usize]);
         theirs.iter().zip(ours).map(|(&theirs, &ours)| [theirs, ours])
@@ -77,7 +77,7 @@ impl Cell {
         for (arm, turns) in [(Arm::Repacked, repacked), (Arm::Plain, plain)] {
             for (turn, ours) in turns.iter().zip(ours) {
                 let add = agreement.add(&turn.logits, &ours.logits);
-                add.with_context(|| format!("llama.cpp ({}) and ours", arm.name()))?;
+                add.with_context(|| format!("the peer ({}) and ours", arm.name()))?;
             }
         }
         Ok(Self {
@@ -126,6 +126,16 @@ impl Cell {
     pub(crate) fn share_of_roof(&self, arm: Arm, bytes: usize) -> Option<f64> {
         self.roof().map(|roof| self.decode.rate(arm) * bytes as f64 / roof)
     }
+
+    /// The share of what could be read right before or after a turn, whichever is more, at which an arm reads weights
+    /// while decoding, at `bytes` per token: the median of its turns.
+    pub(crate) fn share_around(&self, arm: Arm, bytes: usize) -> f64 {
+        let turns = self.decode.seconds[arm as usize].iter().zip(&self.around[arm as usize]);
+        let share = |(seconds, [before, after]): (&f64, &[f64; 2])| {
+            (self.decode.tokens * bytes) as f64 / seconds / before.max(*after)
+        };
+        median(&turns.map(share).collect::<Vec<_>>())
+    }
 }
 
 /// The middle value, or the mean of the two middle ones; NaN without values.
@@ -145,7 +155,7 @@ pub(crate) mod tests {
         made_of(6, threads)
     }
 
-    /// `n` turns each, every one slower than the last. llama.cpp is better plain in prefill, and repacked in decode.
+    /// `n` turns each, every one slower than the last. The peer is better plain in prefill, and repacked in decode.
     pub(crate) fn made_of(n: u32, threads: usize) -> Cell {
         let turns = |prefill: f64, decode: f64| -> Vec<Turn> {
             let turn = |i: u32| {
@@ -186,6 +196,22 @@ pub(crate) mod tests {
         assert!((share - 32.0 / (1.25 * 1.025) / 40.0).abs() < 1e-9);
         let without = Cell { bandwidth: Err("no memory".to_owned()), ..cell };
         assert_eq!(without.share_of_roof(Arm::Ours, 1), None);
+    }
+
+    #[test]
+    fn a_turn_is_held_against_the_better_of_what_was_read_before_and_after_it() {
+        let cell = made(1);
+        // Ours: 32 tokens in 1.25 s and 0 to 5 % more, of 50 GB/s in all turns but the fifth, with 25.
+        let of = |turn: f64, rate: f64| 32.0 / (1.25 * (1.0 + 0.01 * turn)) / rate;
+        let expected = median(&[
+            of(0.0, 50.0),
+            of(1.0, 50.0),
+            of(2.0, 50.0),
+            of(3.0, 50.0),
+            of(4.0, 25.0),
+            of(5.0, 50.0),
+        ]);
+        assert!((cell.share_around(Arm::Ours, 1_000_000_000) - expected).abs() < 1e-9);
     }
 
     #[test]

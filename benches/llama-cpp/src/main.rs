@@ -7,8 +7,16 @@
 //!
 //! llama.cpp's build reads the first of the two flags, and so is built for this CPU; rustc obeys the last, so our engine
 //! is built as it is shipped.
+//!
+//! For ik_llama.cpp, in a clone of it that CMake built in `build`, compile `ik.c` and name the program by `--ik`:
+//!
+//! ```text
+//! gcc -O2 -o ik ../brickscope/benches/llama-cpp/ik.c -Iinclude -Iggml/include \
+//!   -Lbuild/src -lllama -Lbuild/ggml/src -lggml -Wl,-rpath,$PWD/build/src:$PWD/build/ggml/src
+//! ```
 
 mod figures;
+mod ik;
 mod llama;
 mod memory;
 mod table;
@@ -20,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use brickscope::{Absent, Ceilings, LoadWatch, Machine};
+use brickscope::{Absent, LoadWatch};
 use brickscope_engine::executor::Cpu;
 use brickscope_engine::gguf::Directory;
 use brickscope_engine::{Model, Session, synth};
@@ -38,10 +46,10 @@ const SEED: u64 = 1;
 /// If other processes take a larger share of the machine's CPU time than this, the figures are unreliable.
 const QUIET: f64 = 0.03;
 
-/// Compare brickscope's engine with llama.cpp: prefill and decode of the same tokens, in turns.
+/// Compare brickscope's engine with llama.cpp or ik_llama.cpp: prefill and decode of the same tokens, in turns.
 ///
-/// llama.cpp takes part twice, with and without repacking its weights; each line has the better of the two. The
-/// memory read bandwidth of this machine, measured in every round, is printed as well.
+/// The peer takes part twice, with and without repacking its weights; each line has the better of the two. The memory
+/// read bandwidth of this machine, measured in every round, is printed as well.
 #[derive(Debug, Parser)]
 #[command(
     after_help = "Example:\n  brickscope-bench-llama-cpp 1b-q4_k.gguf 1b-q8_0.gguf --threads 1,2 --rounds 10"
@@ -67,6 +75,10 @@ struct Args {
     #[arg(long, default_value = "128")]
     prompt: NonZeroUsize,
 
+    /// Compare with ik_llama.cpp, by the program that `ik.c` is compiled to.
+    #[arg(long, value_name = "PROGRAM")]
+    ik: Option<PathBuf>,
+
     /// Print all measurements as JSON.
     #[arg(long)]
     json: bool,
@@ -87,7 +99,7 @@ fn run(args: &Args) -> Result<()> {
     let built_with = library.built_with();
     let missing = missing(&built_with);
     ensure!(
-        missing.is_empty(),
+        missing.is_empty() || args.ik.is_some(),
         "llama.cpp was built without {}, which this CPU has, and is therefore slow. Build it with\n  \
          RUSTFLAGS=\"-Ctarget-cpu=native -Ctarget-cpu=x86-64\"",
         missing.join(", ")
@@ -102,7 +114,10 @@ fn run(args: &Args) -> Result<()> {
     let load = load.and_then(|watch| watch.so_far());
 
     let machine = brickscope::machine::detect();
-    let peer = format!("llama.cpp with ggml {}", library.version());
+    let peer = match &args.ik {
+        Some(program) => format!("ik_llama.cpp ({})", program.display()),
+        None => format!("llama.cpp with ggml {}", library.version()),
+    };
     let backend = Kernels::best().backend().name();
     if args.json {
         let (load, absent) = match load {
@@ -111,7 +126,7 @@ fn run(args: &Args) -> Result<()> {
         };
         let all = json!({
             "machine": machine,
-            "llama_cpp": { "version": peer, "built_with": built_with },
+            "peer": { "version": peer, "built_with": args.ik.is_none().then_some(built_with) },
             "ours": { "backend": backend },
             "prompt": args.prompt,
             "tokens": args.tokens,
@@ -130,7 +145,9 @@ fn run(args: &Args) -> Result<()> {
         "prompts of {} tokens, {} decoded after each; {} rounds of two turns per arm",
         args.prompt, args.tokens, args.rounds
     );
-    println!("llama.cpp is built with {}", built_with.into_iter().collect::<Vec<_>>().join(" "));
+    if args.ik.is_none() {
+        println!("it is built with {}", built_with.into_iter().collect::<Vec<_>>().join(" "));
+    }
     match load {
         Ok(load) => {
             let percent = |share: f64| format!("{:.1} %", 100.0 * share);
@@ -156,8 +173,11 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
     // As the command does, and llama.cpp when it repacks.
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     ours.interleave(Kernels::best(), threads, &mut |_, _| ());
-    let repacked = llama::Model::load(library, path, true)?;
-    let plain = llama::Model::load(library, path, false)?;
+    let load = |repacked| match &args.ik {
+        Some(_) => Ok(None),
+        None => llama::Model::load(library, path, repacked).map(Some),
+    };
+    let [repacked, plain] = [load(true)?, load(false)?];
 
     let n_tokens = [args.prompt.get(), args.tokens.get()];
     let room = n_tokens[0].saturating_add(n_tokens[1]);
@@ -171,8 +191,8 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
     for &threads in &args.threads {
         let cpu = Cpu::new(Kernels::best(), threads).context("threads for our engine")?;
         let mut ours = Session::new(&ours, cpu.clone(), room)?;
-        let mut repacked = llama::Context::new(&repacked, threads, room)?;
-        let mut plain = llama::Context::new(&plain, threads, room)?;
+        let peer = |model, repacked| peer(model, args.ik.as_deref(), path, threads, room, repacked);
+        let [mut repacked, mut plain] = [peer(&repacked, true)?, peer(&plain, false)?];
         let probe = Probe::new(&cpu);
         let mut turns: [Vec<Turn>; 3] = Default::default();
         let mut bandwidth = Ok(Vec::new());
@@ -180,8 +200,8 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
             say(&format!("threads: {threads}, round {} of {}", round + 1, args.rounds));
             for arm in Arm::round(round) {
                 let engine: &mut dyn Engine = match arm {
-                    Arm::Repacked => &mut repacked,
-                    Arm::Plain => &mut plain,
+                    Arm::Repacked => &mut *repacked,
+                    Arm::Plain => &mut *plain,
                     Arm::Ours => &mut ours,
                 };
                 turns[arm as usize]
@@ -203,6 +223,22 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
         bytes: bytes_per_token(&ours.gguf),
         file: name,
         cells,
+    })
+}
+
+/// A context of llama.cpp for `model`, or else `ik`'s.
+fn peer<'m>(
+    model: &'m Option<llama::Model<'_>>,
+    ik: Option<&Path>,
+    path: &Path,
+    threads: NonZeroUsize,
+    room: usize,
+    repacked: bool,
+) -> Result<Box<dyn Engine + 'm>> {
+    Ok(match (model, ik) {
+        (Some(model), _) => Box::new(llama::Context::new(model, threads, room)?),
+        (None, Some(ik)) => Box::new(ik::Context::new(ik, path, threads, room, repacked)?),
+        (None, None) => unreachable!("llama.cpp has loaded the model where there is no `ik`"),
     })
 }
 

@@ -22,8 +22,8 @@ pub(crate) struct Model {
 /// The table for people, 80 columns wide.
 pub(crate) fn text(models: &[Model]) -> String {
     let mut text = String::from(
-        "thr  phase      llama.cpp              ours  ours / llama.cpp       % of read bw\n     \
-              tokens/s               tokens/s  (95 % interval)        llama   ours\n",
+        "thr  phase      the peer               ours  ours / the peer        % of read bw\n     \
+              tokens/s               tokens/s  (95 % interval)         peer   ours\n",
     );
     for model in models {
         model_text(&mut text, model).expect("a string takes everything");
@@ -80,6 +80,12 @@ fn model_text(text: &mut String, model: &Model) -> std::fmt::Result {
             (Err(why), _) => writeln!(text, "{threads}: read bandwidth {why}")?,
             (Ok(_), None) => {}
         }
+        let [theirs, ours] =
+            [cell.decode.better, Arm::Ours].map(|arm| 100.0 * cell.share_around(arm, *bytes));
+        writeln!(
+            text,
+            "  decode reads {theirs:.0} % (peer) and {ours:.0} % (ours) of what a loop reads around its turns"
+        )?;
         alike_text(text, cell)?;
         let agreement = &cell.agreement;
         writeln!(
@@ -136,7 +142,7 @@ pub(crate) fn json(models: &[Model]) -> Value {
             let Alike { pairs, rates: [theirs, ours], ratio } = cell.alike(phase, memory);
             json!({
                 "pairs": pairs,
-                "llama_cpp_tokens_per_second": theirs,
+                "peer_tokens_per_second": theirs,
                 "ours_tokens_per_second": ours,
                 "ratio": ratio.map(|ratio| 1.0 + ratio.estimate),
                 "low": ratio.map(|ratio| 1.0 + ratio.low),
@@ -149,8 +155,8 @@ pub(crate) fn json(models: &[Model]) -> Value {
         };
         json!({
             "tokens": phase.tokens,
-            "llama_cpp_repacked": arm(Arm::Repacked),
-            "llama_cpp_plain": arm(Arm::Plain),
+            "peer_repacked": arm(Arm::Repacked),
+            "peer_plain": arm(Arm::Plain),
             "ours": arm(Arm::Ours),
             "better": phase.better.name(),
             "ours_to_better": {
@@ -174,13 +180,17 @@ pub(crate) fn json(models: &[Model]) -> Value {
             "decode": phase(cell, &cell.decode),
             "read_around_turns": {
                 "best": cell.best_around(),
-                "llama_cpp_repacked": cell.around[Arm::Repacked as usize],
-                "llama_cpp_plain": cell.around[Arm::Plain as usize],
+                "peer_repacked": cell.around[Arm::Repacked as usize],
+                "peer_plain": cell.around[Arm::Plain as usize],
                 "ours": cell.around[Arm::Ours as usize],
             },
             "read_bytes_per_second": { "rounds": rates, "best": cell.roof(), "absent": why },
+            "decode_share_of_read_around_turns": {
+                "peer": cell.share_around(cell.decode.better, bytes),
+                "ours": cell.share_around(Arm::Ours, bytes),
+            },
             "decode_share_of_read_bandwidth": {
-                "llama_cpp": cell.share_of_roof(cell.decode.better, bytes),
+                "peer": cell.share_of_roof(cell.decode.better, bytes),
                 "ours": cell.share_of_roof(Arm::Ours, bytes),
             },
             "logits": {

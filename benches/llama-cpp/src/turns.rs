@@ -1,6 +1,6 @@
 //! Runs the three arms in turns.
 //!
-//! A round goes there and back, `A B ours ours B A`. A and B are llama.cpp with and without repacking, and change places
+//! A round goes there and back, `A B ours ours B A`. A and B are the peer with and without repacking, and change places
 //! from round to round. So each arm has one turn in each half of a round, slow changes affect all arms equally, and ours
 //! goes first as often as last.
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use brickscope_engine::Session;
 
-use crate::llama;
+use crate::{ik, llama};
 
 /// The pause before each turn, until the threads of the previous arm have stopped spinning. OpenMP's spin for some
 /// milliseconds, ours for half of one.
@@ -19,9 +19,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What takes a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arm {
-    /// llama.cpp with repacked weights.
+    /// The peer with repacked weights.
     Repacked,
-    /// llama.cpp with weights as in the file.
+    /// The peer with weights as in the file.
     Plain,
     /// brickscope's engine.
     Ours,
@@ -49,29 +49,59 @@ impl Arm {
 /// An engine that runs tokens.
 pub(crate) trait Engine {
     /// Forgets all tokens.
-    fn clear(&mut self);
+    fn clear(&mut self) -> Result<()>;
 
     /// Runs `tokens` after those so far, and returns the logits that follow the last one.
-    fn forward(&mut self, tokens: &[u32]) -> Result<&[f32]>;
+    fn prompt(&mut self, tokens: &[u32]) -> Result<&[f32]>;
+
+    /// Runs a token after those so far. Its logits stay where they are.
+    fn token(&mut self, token: u32) -> Result<()>;
 }
 
 impl Engine for Session<'_> {
-    fn clear(&mut self) {
+    fn clear(&mut self) -> Result<()> {
         Session::clear(self);
+        Ok(())
     }
 
-    fn forward(&mut self, tokens: &[u32]) -> Result<&[f32]> {
-        Ok(Session::forward(self, tokens)?)
+    fn prompt(&mut self, tokens: &[u32]) -> Result<&[f32]> {
+        Ok(self.forward(tokens)?)
+    }
+
+    fn token(&mut self, token: u32) -> Result<()> {
+        self.forward(&[token])?;
+        Ok(())
     }
 }
 
 impl Engine for llama::Context<'_> {
-    fn clear(&mut self) {
+    fn clear(&mut self) -> Result<()> {
         llama::Context::clear(self);
+        Ok(())
     }
 
-    fn forward(&mut self, tokens: &[u32]) -> Result<&[f32]> {
-        llama::Context::forward(self, tokens)
+    fn prompt(&mut self, tokens: &[u32]) -> Result<&[f32]> {
+        self.forward(tokens)
+    }
+
+    fn token(&mut self, token: u32) -> Result<()> {
+        self.forward(&[token])?;
+        Ok(())
+    }
+}
+
+impl Engine for ik::Context {
+    fn clear(&mut self) -> Result<()> {
+        ik::Context::clear(self)
+    }
+
+    fn prompt(&mut self, tokens: &[u32]) -> Result<&[f32]> {
+        self.forward(tokens)?;
+        self.logits()
+    }
+
+    fn token(&mut self, token: u32) -> Result<()> {
+        self.forward(&[token])
     }
 }
 
@@ -98,18 +128,18 @@ impl Turn {
         thread::sleep(PAUSE);
         let before = memory();
         // One untimed token wakes the threads and faults in the first pages.
-        engine.clear();
-        engine.forward(&prompt[..1])?;
-        engine.clear();
+        engine.clear()?;
+        engine.token(prompt[0])?;
+        engine.clear()?;
 
         let began = Instant::now();
-        let logits = engine.forward(prompt)?;
+        let logits = engine.prompt(prompt)?;
         let prefill = began.elapsed().as_secs_f64();
         let logits = logits.to_vec();
 
         let began = Instant::now();
-        for token in answer {
-            engine.forward(std::slice::from_ref(token))?;
+        for &token in answer {
+            engine.token(token)?;
         }
         let decode = began.elapsed().as_secs_f64();
         thread::sleep(PAUSE);
@@ -117,7 +147,7 @@ impl Turn {
     }
 }
 
-/// How close our logits are to llama.cpp's, over the ends of many prompts.
+/// How close our logits are to the peer's, over the ends of many prompts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Agreement {
     /// How many ends of prompts were compared.
@@ -126,7 +156,7 @@ pub(crate) struct Agreement {
     pub(crate) same_top_1: usize,
     /// The largest difference between two logits.
     pub(crate) max_difference: f64,
-    /// The smallest standard deviation of llama.cpp's logits at any end of a prompt.
+    /// The smallest standard deviation of the peer's logits at any end of a prompt.
     pub(crate) deviation: f64,
 }
 
@@ -140,7 +170,7 @@ impl Agreement {
     pub(crate) fn add(&mut self, llama: &[f32], ours: &[f32]) -> Result<()> {
         ensure!(
             llama.len() == ours.len() && !llama.is_empty(),
-            "llama.cpp has {} logits for a token, but ours has {}",
+            "the peer has {} logits for a token, but ours has {}",
             llama.len(),
             ours.len()
         );
@@ -209,13 +239,18 @@ mod tests {
         #[derive(Default)]
         struct Fake(Vec<u32>, Vec<Vec<u32>>, Vec<f32>);
         impl Engine for Fake {
-            fn clear(&mut self) {
+            fn clear(&mut self) -> Result<()> {
                 self.1.push(std::mem::take(&mut self.0));
+                Ok(())
             }
-            fn forward(&mut self, tokens: &[u32]) -> Result<&[f32]> {
+            fn prompt(&mut self, tokens: &[u32]) -> Result<&[f32]> {
                 self.0.extend(tokens);
                 self.2 = vec![self.0.len() as f32];
                 Ok(&self.2)
+            }
+            fn token(&mut self, token: u32) -> Result<()> {
+                self.prompt(&[token])?;
+                Ok(())
             }
         }
         let mut fake = Fake(vec![9], vec![], vec![]);

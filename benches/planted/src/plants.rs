@@ -180,8 +180,8 @@ pub(crate) const PLANTS: &[Plant] = &[
     Plant {
         name: "slow-in-cache",
         rule: "kernel-bound",
-        brick: Some("LmHead"),
-        planted: "SLOW profile @small-q6_k-head --prompt=Hi --tokens 300",
+        brick: Some("DownProjection"),
+        planted: "SLOW profile @small-q6_k --prompt=Hi --tokens 300",
         cure: Cure::Words("--program BRICKSCOPE"),
         ..PLAIN
     },

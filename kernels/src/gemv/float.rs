@@ -66,15 +66,13 @@ macro_rules! group {
     ($name:ident, $bytes:literal, $load:ident) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
         #[inline]
-        fn $name<const AHEAD: bool>(group: &[u8], x: &[f32]) -> __m512 {
+        fn $name<const TO: u8>(group: &[u8], x: &[f32]) -> __m512 {
             let (runs, rest) = group.as_chunks::<{ 16 * $bytes * COLUMNS }>();
             let (x_runs, x_rest) = x.as_chunks::<COLUMNS>();
             let mut acc = [_mm512_setzero_ps(); COLUMNS];
             for (run, x) in runs.iter().zip(x_runs) {
                 in_order();
-                if AHEAD {
-                    prefetch_after(run.as_chunks().0);
-                }
+                prefetch_after::<TO>(run.as_chunks().0);
                 for i in 0..COLUMNS {
                     let w = $load(piece(run, 16 * $bytes * i));
                     acc[i] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[i]), acc[i]);
@@ -94,13 +92,14 @@ group!(group_of_f32, 4, load_f32_bytes);
 group!(group_of_f16, 2, load_f16_bytes);
 group!(group_of_bf16, 2, load_bf16_bytes);
 
-of_groups!(pub(super) gemv_groups_f32, f32, group_of_f32);
-of_groups!(pub(super) gemv_groups_f16, f32, group_of_f16);
-of_groups!(pub(super) gemv_groups_bf16, f32, group_of_bf16);
+of_groups!(pub(super) gemv_groups_f32, f32, group_of_f32, false);
+of_groups!(pub(super) gemv_groups_f16, f32, group_of_f16, true);
+of_groups!(pub(super) gemv_groups_bf16, f32, group_of_bf16, false);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gemv::groups::{INTO_L1, INTO_L2, NOWHERE};
     use crate::interleave::GROUP_ROWS;
     use crate::lanes::wide::store_f32x16;
     use crate::tests::{encode, noise};
@@ -118,13 +117,14 @@ mod tests {
                 ($kind:expr, $group:ident) => {
                     let mut group = encode($kind, &weights);
                     interleave($kind, cols, &mut group);
-                    let (mut without, mut with) = ([0.0; GROUP_ROWS], [1.0; GROUP_ROWS]);
+                    let (mut without, mut with) = ([0.0; GROUP_ROWS], [[1.0; GROUP_ROWS]; 2]);
                     // SAFETY: the CPU has it, as was asked above.
                     unsafe {
-                        store_f32x16(&mut without, $group::<false>(&group, &x));
-                        store_f32x16(&mut with, $group::<true>(&group, &x));
+                        store_f32x16(&mut without, $group::<NOWHERE>(&group, &x));
+                        store_f32x16(&mut with[0], $group::<INTO_L2>(&group, &x));
+                        store_f32x16(&mut with[1], $group::<INTO_L1>(&group, &x));
                     }
-                    assert_eq!(without, with, "{}, {cols} columns", $kind);
+                    assert_eq!([without; 2], with, "{}, {cols} columns", $kind);
                 };
             }
             check!(QuantType::F32, group_of_f32);

@@ -3,6 +3,8 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
+use crate::gemv::groups::{INTO_L1, INTO_L2};
+
 /// 32 signed bytes.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
@@ -150,21 +152,31 @@ pub(crate) fn prefetch(bytes: &[u8]) {
     }
 }
 
-/// How far ahead of a load interleaved weights are prefetched.
-const AHEAD_BYTES: usize = 12 << 10;
+/// How far ahead of a load interleaved weights are prefetched into the second-level cache, and into the first.
+const AHEAD_INTO_L2: usize = 12 << 10;
+const AHEAD_INTO_L1: usize = 6 << 10;
 
-/// Prefetches the lines that come [`AHEAD_BYTES`] after these, into the second-level cache. All at once: between two
-/// prefetches, the compiler doesn't make an instruction load its operand by itself.
+/// Prefetches the lines that come so far after these, if `TO` says where to. All at once: between two prefetches, the
+/// compiler doesn't make an instruction load its operand by itself.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 #[allow(unused_unsafe, reason = "older standard libraries call the prefetch unsafe")]
-pub(crate) fn prefetch_after(lines: &[[u8; 64]]) {
+pub(crate) fn prefetch_after<const TO: u8>(lines: &[[u8; 64]]) {
     for line in lines {
-        let ahead = line.as_ptr().wrapping_add(AHEAD_BYTES);
         // SAFETY: a prefetch is a hint. It reads nothing that the program could see and doesn't fault, wherever it
         // points.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(ahead.cast()) }
+        unsafe {
+            match TO {
+                INTO_L2 => _mm_prefetch::<_MM_HINT_T1>(ahead::<AHEAD_INTO_L2>(line)),
+                INTO_L1 => _mm_prefetch::<_MM_HINT_NTA>(ahead::<AHEAD_INTO_L1>(line)),
+                _ => (),
+            }
+        }
     }
+}
+
+fn ahead<const BYTES: usize>(line: &[u8; 64]) -> *const i8 {
+    line.as_ptr().wrapping_add(BYTES).cast()
 }
 
 /// Keeps the compiler from computing this later, with what it is computed from in memory until then. Emits no
@@ -183,7 +195,26 @@ pub(crate) fn computed(v: __m512i) -> __m512i {
 pub(crate) fn is_intel() -> bool {
     // SAFETY: every 64-bit processor has this instruction.
     let vendor = unsafe { __cpuid(0) };
-    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).as_flattened() == b"GenuineIntel"
+    maker(vendor) == *b"GenuineIntel"
+}
+
+/// Whether AMD made this processor, of the family that Zen 5 is.
+#[allow(unused_unsafe, reason = "newer standard libraries call it safe")]
+pub(crate) fn is_zen_5() -> bool {
+    // SAFETY: every 64-bit processor has this instruction, and this leaf of it.
+    let (vendor, version) = unsafe { (__cpuid(0), __cpuid(1)) };
+    let (family, extended) = (version.eax >> 8 & 0xf, version.eax >> 20 & 0xff);
+    maker(vendor) == *b"AuthenticAMD" && family == 0xf && family + extended == 0x1a
+}
+
+/// The twelve letters of a processor's maker.
+fn maker(vendor: CpuidResult) -> [u8; 12] {
+    let mut letters = [0; 12];
+    for (word, of) in letters.as_chunks_mut().0.iter_mut().zip([vendor.ebx, vendor.edx, vendor.ecx])
+    {
+        *word = of.to_le_bytes();
+    }
+    letters
 }
 
 /// Adds to each lane of `sum` the products of the two signed 16-bit integers in that lane of `a` and `b`.

@@ -9,7 +9,8 @@
 //! Codes aren't moved to the lowest bits of their bytes where that would take an instruction: then they and their sums
 //! count four, eight or sixteen times, and one shift for all of a block's sums sets that right. A sum that fits in 16
 //! bits is multiplied with its scale by `vpdpwssd`, which takes one operation; `vpmulld` takes two, and an addition.
-//! With `AHEAD`, loops prefetch: see `groups.rs`.
+//! With `TO`, loops prefetch: see `groups.rs`. On processors that are prefetched for into the first-level cache, a body with
+//! many loads loses the prefetchers' stream, so there what is else unrolled stays a loop.
 #![allow(
     clippy::needless_range_loop,
     reason = "by number loops are unrolled, and sums stay in registers"
@@ -20,7 +21,7 @@ mod arrange;
 use std::arch::x86_64::*;
 
 use crate::QuantType;
-use crate::gemv::groups::{in_order, of_groups};
+use crate::gemv::groups::{INTO_L1, in_order, of_groups};
 use crate::interleave::{
     FIRST_STEP, GROUP_ROWS, Halves, Line, Q4_0_WORDS, Q4_K_WORDS, Q5_K_WORDS, Q6_K_WORDS,
     Q8_0_WORDS, TQ2_0_WORDS, halves_of, lines_of,
@@ -33,12 +34,12 @@ pub(super) use arrange::{
     Block32, Block256, BlockOfSixteens, BlockWithMinimums, in_blocks, of_sixteens, with_minimums,
 };
 
-of_groups!(pub(super) gemv_q4_k, BlockWithMinimums, group_of_q4_k);
-of_groups!(pub(super) gemv_q5_k, BlockWithMinimums, group_of_q5_k);
-of_groups!(pub(super) gemv_q6_k, BlockOfSixteens, group_of_q6_k);
-of_groups!(pub(super) gemv_q4_0, Block32, group_of_q4_0);
-of_groups!(pub(super) gemv_q8_0, Block32, group_of_q8_0);
-of_groups!(pub(super) gemv_tq2_0, Block256, group_of_tq2_0);
+of_groups!(pub(super) gemv_q4_k, BlockWithMinimums, group_of_q4_k, true);
+of_groups!(pub(super) gemv_q5_k, BlockWithMinimums, group_of_q5_k, true);
+of_groups!(pub(super) gemv_q6_k, BlockOfSixteens, group_of_q6_k, true);
+of_groups!(pub(super) gemv_q4_0, Block32, group_of_q4_0, false);
+of_groups!(pub(super) gemv_q8_0, Block32, group_of_q8_0, false);
+of_groups!(pub(super) gemv_tq2_0, Block256, group_of_tq2_0, true);
 
 /// Sixteen rows of a type with lone half floats, whose blocks `$total` sums as integers. Blocks are taken in twos: two
 /// blocks are a group of their own, and their half floats share a line.
@@ -46,12 +47,12 @@ macro_rules! group {
     ($name:ident, $kind:expr, $words:expr, $x:ty, $total:ident) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
         #[inline]
-        fn $name<const AHEAD: bool>(group: &[u8], x: &[$x]) -> __m512 {
+        fn $name<const TO: u8>(group: &[u8], x: &[$x]) -> __m512 {
             let halves = |few, b| load_f16_bytes(halves_of($kind, few, b));
             let total = |few, b, x| {
                 let lines: &[Line; $words] =
                     lines_of($kind, few, b).first_chunk().expect("a line for each word");
-                _mm512_cvtepi32_ps($total::<AHEAD>(lines, x))
+                _mm512_cvtepi32_ps($total::<TO>(lines, x))
             };
             let mut acc = _mm512_setzero_ps();
             let (of_twos, of_last) = x.as_chunks::<2>();
@@ -59,9 +60,7 @@ macro_rules! group {
             let last = twos.remainder();
             for (two, x) in twos.zip(of_twos) {
                 in_order();
-                if AHEAD {
-                    prefetch_after(&two.as_chunks().0[..1]);
-                }
+                prefetch_after::<TO>(&two.as_chunks().0[..1]);
                 let d = [halves(two, 0), halves(two, 1)];
                 for b in 0..2 {
                     in_order();
@@ -95,22 +94,20 @@ macro_rules! group_with_minimums {
     ($name:ident, $words:expr, $total:ident) => {
         #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
         #[inline]
-        fn $name<const AHEAD: bool>(group: &[u8], x: &[BlockWithMinimums]) -> __m512 {
+        fn $name<const TO: u8>(group: &[u8], x: &[BlockWithMinimums]) -> __m512 {
             let lines: &[Line] = group.as_chunks().0;
             let (mut acc, mut mins_acc) = (_mm512_setzero_ps(), _mm512_setzero_ps());
             for (block, x) in lines.as_chunks::<{ $words }>().0.iter().zip(x) {
                 in_order();
                 let head = block.first_chunk().expect("a block begins with its head");
-                if AHEAD {
-                    prefetch_after(head);
-                }
+                prefetch_after::<TO>(head);
                 let [scales, mins] = scales_and_minimums(head);
                 let [d, dmin] = factors(&head[0]);
                 let scale = _mm512_set1_ps(x.scale);
                 let total = total_of_minimums(mins, x);
                 let dmin = _mm512_mul_ps(dmin, scale);
                 mins_acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), dmin, mins_acc);
-                let total = $total::<AHEAD>(block, scales, &x.q);
+                let total = $total::<TO>(block, scales, &x.q);
                 acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), _mm512_mul_ps(d, scale), acc);
             }
             _mm512_sub_ps(acc, mins_acc)
@@ -139,7 +136,7 @@ fn total_of_minimums(mins: [__m512i; 2], x: &BlockWithMinimums) -> __m512i {
 /// The products of Q4_K's eight sub-blocks, each times its scale.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q4_k<const AHEAD: bool>(
+fn total_of_q4_k<const TO: u8>(
     block: &[Line; Q4_K_WORDS],
     scales: [__m512i; 2],
     x: &[i32; LEN / 4],
@@ -147,44 +144,56 @@ fn total_of_q4_k<const AHEAD: bool>(
     let codes: &[Line; 32] = block[HEAD / 4..].first_chunk().expect("codes follow the head");
     let (low_4, high_4) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0xf0_u8.cast_signed()));
     let (mut total, mut total_16) = (_mm512_setzero_si512(), _mm512_setzero_si512());
-    // Two sub-blocks that share lines. A macro, since the compiler keeps a loop.
+    // Two sub-blocks that share lines.
     macro_rules! two {
-        ($c:literal) => {
+        ($codes:expr, $x:expr, $scales:expr) => {
             in_order();
-            if AHEAD {
-                prefetch_after(&codes[8 * $c..][..8]);
-            }
+            prefetch_after::<TO>($codes);
             // Of sixteen products each: at most 16 · 15 · 127, which fits in 16 bits.
             let mut low = [_mm512_setzero_si512(); 2];
             let mut high = [_mm512_setzero_si512(); 2];
             for k in 0..8 {
-                let codes = load_u8x64(&codes[8 * $c + k]);
-                let (x_low, x_high) = (x[16 * $c + k], x[16 * $c + 8 + k]);
+                let codes = load_u8x64(&$codes[k]);
                 let (a, b) = (_mm512_and_si512(codes, low_4), _mm512_and_si512(codes, high_4));
-                low[k / 4] = _mm512_dpbusd_epi32(low[k / 4], a, _mm512_set1_epi32(x_low));
-                high[k / 4] = _mm512_dpbusd_epi32(high[k / 4], b, _mm512_set1_epi32(x_high));
+                low[k / 4] = _mm512_dpbusd_epi32(low[k / 4], a, _mm512_set1_epi32($x[k]));
+                high[k / 4] = _mm512_dpbusd_epi32(high[k / 4], b, _mm512_set1_epi32($x[8 + k]));
             }
-            let scale = |i: usize| byte(scales[$c / 2], $c % 2 * 2 + i);
-            total = add_products_i16(total, low[0], scale(0));
-            total = add_products_i16(total, low[1], scale(0));
+            total = add_products_i16(total, low[0], $scales[0]);
+            total = add_products_i16(total, low[1], $scales[0]);
             // Codes in the upper halves of bytes count sixteenfold.
             let high = _mm512_add_epi32(high[0], high[1]);
-            total_16 = _mm512_add_epi32(total_16, _mm512_mullo_epi32(high, scale(1)));
+            total_16 = _mm512_add_epi32(total_16, _mm512_mullo_epi32(high, $scales[1]));
             (total, total_16) = (computed(total), computed(total_16));
         };
     }
-    two!(0);
-    two!(1);
-    two!(2);
-    two!(3);
+    let (fours, x) = (codes.as_chunks::<8>().0, x.as_chunks::<16>().0);
+    let scales_of = |c: usize| [0, 1].map(|i| byte(scales[c / 2], c % 2 * 2 + i));
+    if TO == INTO_L1 {
+        let scales = stored([0, 1, 2, 3].map(scales_of));
+        for ((codes, x), scales) in fours.iter().zip(x).zip(&scales) {
+            two!(codes, x, scales);
+        }
+    } else {
+        // One by one, since the compiler would keep a loop.
+        two!(&fours[0], &x[0], scales_of(0));
+        two!(&fours[1], &x[1], scales_of(1));
+        two!(&fours[2], &x[2], scales_of(2));
+        two!(&fours[3], &x[3], scales_of(3));
+    }
     // At most 4 · 16 · 32 · 15 · 127 · 63 and a multiple of sixteen.
     _mm512_add_epi32(total, _mm512_srai_epi32::<4>(total_16))
+}
+
+/// Has the compiler store these, so that a loop can read them.
+#[inline(always)]
+fn stored<T>(of: T) -> T {
+    std::hint::black_box(of)
 }
 
 /// The products of Q5_K's eight sub-blocks, each times its scale.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q5_k<const AHEAD: bool>(
+fn total_of_q5_k<const TO: u8>(
     block: &[Line; Q5_K_WORDS],
     scales: [__m512i; 2],
     x: &[i32; LEN / 4],
@@ -192,9 +201,7 @@ fn total_of_q5_k<const AHEAD: bool>(
     let mut dots = [_mm512_setzero_si512(); 8];
     for (k, five) in steps_of::<5>(block).iter().enumerate() {
         in_order();
-        if AHEAD {
-            prefetch_after(five);
-        }
+        prefetch_after::<TO>(five);
         let codes = codes_of_q5_k(five);
         for s in 0..8 {
             dots[s] = _mm512_dpbusd_epi32(dots[s], codes[s], _mm512_set1_epi32(x[8 * s + k]));
@@ -301,10 +308,8 @@ pub(crate) fn factors(line: &Line) -> [__m512; 2] {
 
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q4_0<const AHEAD: bool>(block: &[Line; Q4_0_WORDS], x: &Block32) -> __m512i {
-    if AHEAD {
-        prefetch_after(block);
-    }
+fn total_of_q4_0<const TO: u8>(block: &[Line; Q4_0_WORDS], x: &Block32) -> __m512i {
+    prefetch_after::<TO>(block);
     let (low_4, high_4) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0xf0_u8.cast_signed()));
     let (mut low, mut high) = (_mm512_set1_epi32(x.begin), _mm512_setzero_si512());
     for k in 0..Q4_0_WORDS {
@@ -320,10 +325,8 @@ fn total_of_q4_0<const AHEAD: bool>(block: &[Line; Q4_0_WORDS], x: &Block32) -> 
 /// Codes are signed, so 128 is added to each.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q8_0<const AHEAD: bool>(block: &[Line; Q8_0_WORDS], x: &Block32) -> __m512i {
-    if AHEAD {
-        prefetch_after(block);
-    }
+fn total_of_q8_0<const TO: u8>(block: &[Line; Q8_0_WORDS], x: &Block32) -> __m512i {
+    prefetch_after::<TO>(block);
     let mut total = _mm512_set1_epi32(x.begin);
     for k in 0..Q8_0_WORDS {
         let codes = _mm512_xor_si512(load_u8x64(&block[k]), _mm512_set1_epi8(-128));
@@ -335,10 +338,8 @@ fn total_of_q8_0<const AHEAD: bool>(block: &[Line; Q8_0_WORDS], x: &Block32) -> 
 /// The bit pairs stay where they are in a byte, where they count 4, 16 and 64 times.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_tq2_0<const AHEAD: bool>(block: &[Line; TQ2_0_WORDS], x: &Block256) -> __m512i {
-    if AHEAD {
-        prefetch_after(block);
-    }
+fn total_of_tq2_0<const TO: u8>(block: &[Line; TQ2_0_WORDS], x: &Block256) -> __m512i {
+    prefetch_after::<TO>(block);
     let pairs = [0b11, 0b1100, 0b11_0000, 0b1100_0000_u8].map(|pair| pair.cast_signed());
     // Two sums of each, since an addition to a sum waits for the one before.
     let mut dots = [[_mm512_setzero_si512(); 4]; 2];
@@ -365,16 +366,14 @@ fn total_of_tq2_0<const AHEAD: bool>(block: &[Line; TQ2_0_WORDS], x: &Block256) 
 /// The products of Q6_K's sixteen sub-blocks, each times its scale.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
-fn total_of_q6_k<const AHEAD: bool>(block: &[Line; Q6_K_WORDS], x: &BlockOfSixteens) -> __m512i {
+fn total_of_q6_k<const TO: u8>(block: &[Line; Q6_K_WORDS], x: &BlockOfSixteens) -> __m512i {
     let (mut total, mut total_4) = (_mm512_setzero_si512(), _mm512_setzero_si512());
     let steps: &[_; 16] = steps_of::<3>(block).first_chunk().expect("sixteen steps");
-    // One sub-block of each quarter of half a block: the first or the second. A macro, since the compiler keeps a loop.
+    // One sub-block of each quarter of half a block: the first or the second.
     macro_rules! four {
-        ($h:literal, $s:literal) => {
+        ($h:expr, $s:expr) => {
             in_order();
-            if AHEAD {
-                prefetch_after(steps[8 * $h + 4 * $s..][..4].as_flattened());
-            }
+            prefetch_after::<TO>(steps[8 * $h + 4 * $s..][..4].as_flattened());
             // Of eight products each: at most 8 · 32 · 127, which fits in 16 bits.
             let mut dots = [[_mm512_setzero_si512(); 2]; 3];
             for i in 0..3 {
@@ -411,13 +410,19 @@ fn total_of_q6_k<const AHEAD: bool>(block: &[Line; Q6_K_WORDS], x: &BlockOfSixte
             (total, total_4) = (computed(total), computed(total_4));
         };
     }
-    if AHEAD {
-        prefetch_after(&block[..FIRST_STEP]);
+    prefetch_after::<TO>(&block[..FIRST_STEP]);
+    if TO == INTO_L1 {
+        for h in 0..2 {
+            four!(h, 0);
+            four!(h, 1);
+        }
+    } else {
+        // One by one, since the compiler would keep a loop.
+        four!(0, 0);
+        four!(0, 1);
+        four!(1, 0);
+        four!(1, 1);
     }
-    four!(0, 0);
-    four!(0, 1);
-    four!(1, 0);
-    four!(1, 1);
     // At most 4 · 4 · 16 · 32 · 127 · 128 and a multiple of four.
     _mm512_add_epi32(total, _mm512_srai_epi32::<2>(total_4))
 }

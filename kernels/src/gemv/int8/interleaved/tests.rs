@@ -1,6 +1,7 @@
 //! Each loop over interleaved rows against sums of integers.
 
 use super::*;
+use crate::gemv::groups::{INTO_L1, INTO_L2, NOWHERE};
 use crate::quant::{q5_k, q6_k, ternary};
 use crate::tests::noise;
 use crate::{Backend, Kernels, Matrix, interleave};
@@ -92,7 +93,7 @@ fn a_block_is_its_sum_of_integers() {
                     let expected = products[row] + if dmin.is_some() { minimums[row] } else { 0.0 };
                     assert_eq!(out[row], expected, "{kind}, row {row}");
                 }
-                for sums in both(kind, &lines, &x) {
+                for sums in each(kind, &lines, &x) {
                     assert_eq!(sums, out, "{kind}: prefetching changes nothing");
                 }
             }
@@ -100,29 +101,30 @@ fn a_block_is_its_sum_of_integers() {
     }
 }
 
-/// One group's products, with prefetches and without.
+/// One group's products, without prefetches and with both kinds.
 #[allow(unsafe_code, reason = "calls what was found to be there")]
-fn both(kind: QuantType, group: &[u8], x: &[f32]) -> [[f32; GROUP_ROWS]; 2] {
+fn each(kind: QuantType, group: &[u8], x: &[f32]) -> [[f32; GROUP_ROWS]; 3] {
     use crate::lanes::wide::store_f32x16;
 
-    macro_rules! both {
+    macro_rules! each {
         ($group:ident, $x:expr) => {{
-            let mut out = [[0.0; GROUP_ROWS]; 2];
+            let mut out = [[0.0; GROUP_ROWS]; 3];
             // SAFETY: the caller found that the CPU has AVX-512.
             unsafe {
                 let x = $x;
-                store_f32x16(&mut out[0], $group::<false>(group, &x));
-                store_f32x16(&mut out[1], $group::<true>(group, &x));
+                store_f32x16(&mut out[0], $group::<NOWHERE>(group, &x));
+                store_f32x16(&mut out[1], $group::<INTO_L2>(group, &x));
+                store_f32x16(&mut out[2], $group::<INTO_L1>(group, &x));
             }
             out
         }};
     }
     match kind {
-        QuantType::Q4_K => both!(group_of_q4_k, with_minimums(x)),
-        QuantType::Q5_K => both!(group_of_q5_k, with_minimums(x)),
-        QuantType::Q6_K => both!(group_of_q6_k, of_sixteens(x)),
-        QuantType::Q8_0 => both!(group_of_q8_0, in_blocks::<2, 8>(x, 128)),
-        QuantType::Q4_0 => both!(group_of_q4_0, in_blocks::<2, 8>(x, 8)),
-        _ => both!(group_of_tq2_0, in_blocks::<16, 64>(x, 1)),
+        QuantType::Q4_K => each!(group_of_q4_k, with_minimums(x)),
+        QuantType::Q5_K => each!(group_of_q5_k, with_minimums(x)),
+        QuantType::Q6_K => each!(group_of_q6_k, of_sixteens(x)),
+        QuantType::Q8_0 => each!(group_of_q8_0, in_blocks::<2, 8>(x, 128)),
+        QuantType::Q4_0 => each!(group_of_q4_0, in_blocks::<2, 8>(x, 8)),
+        _ => each!(group_of_tq2_0, in_blocks::<16, 64>(x, 1)),
     }
 }
