@@ -11,8 +11,6 @@ use crate::{GROUP_ROWS, Kernels, Matrix, QuantType};
 const KIND: QuantType = QuantType::Q6_K;
 /// How often each row is multiplied.
 const TIMES: usize = 100;
-/// Of the rows that are multiplied over and over: with fewer of short ones, calls would take as long as products.
-const NEAREST_BYTES: usize = 16 << 10;
 
 impl Kernels {
     /// The same bits as [`gemv_as_written`](Self::gemv_as_written). Rows of a slow kind are multiplied over and over, few at
@@ -21,11 +19,9 @@ impl Kernels {
         if w.kind() != KIND {
             return self.gemv_as_written(out, w, rows, x);
         }
-        let group_bytes = GROUP_ROWS * w.n_bytes() / w.rows().max(1);
-        let few = (NEAREST_BYTES / group_bytes.max(1)).max(1) * GROUP_ROWS;
         let mut first = rows.start;
         while first < rows.end {
-            let end = rows.end.min((first / GROUP_ROWS) * GROUP_ROWS + few);
+            let end = rows.end.min((first / GROUP_ROWS + 1) * GROUP_ROWS);
             let out = &mut out[first - rows.start..end - rows.start];
             for _ in 0..TIMES {
                 self.gemv_as_written(black_box(&mut *out), w, first..end, x);

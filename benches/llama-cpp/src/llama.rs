@@ -48,14 +48,18 @@ impl Library {
     pub(crate) fn built_with(&self) -> BTreeSet<String> {
         // SAFETY: it returns a zero-terminated string that is valid until the next such call, which can't come before
         // it is copied: there is one thread.
-        let info = unsafe { text(sys::llama_print_system_info()) };
-        let set = |part: &str| {
-            let name = part.trim().strip_suffix("= 1")?;
-            // The first one follows the name of a backend: `CPU : SSE3 = 1`.
-            Some(name.rsplit(':').next()?.trim().to_owned())
-        };
-        info.split('|').filter_map(set).collect()
+        set(&unsafe { text(sys::llama_print_system_info()) })
     }
+}
+
+/// The features that are set in `AVX2 = 1 | OPENMP = 1 | …`.
+pub(crate) fn set(info: &str) -> BTreeSet<String> {
+    let set = |part: &str| {
+        let name = part.trim().strip_suffix("= 1")?;
+        // The first one follows the name of a backend: `CPU : SSE3 = 1`.
+        Some(name.rsplit(':').next()?.trim().to_owned())
+    };
+    info.split('|').filter_map(set).collect()
 }
 
 impl Drop for Library {
@@ -145,8 +149,8 @@ impl<'m> Context<'m> {
         unsafe { sys::llama_memory_clear(sys::llama_get_memory(self.raw.as_ptr()), false) };
     }
 
-    /// Runs `tokens` after those so far, and returns the logits that follow the last one.
-    pub(crate) fn forward(&mut self, tokens: &[u32]) -> Result<&[f32]> {
+    /// Runs `tokens` after those so far.
+    pub(crate) fn forward(&mut self, tokens: &[u32]) -> Result<()> {
         ensure!(!tokens.is_empty(), "a forward pass needs at least one token");
         ensure!(self.n_tokens + tokens.len() <= self.room, "the context is full");
         let mut ids = Vec::with_capacity(tokens.len());
@@ -162,6 +166,18 @@ impl<'m> Context<'m> {
         };
         ensure!(status == 0, "llama.cpp's forward pass failed ({status}): {}", complaints());
         self.n_tokens += tokens.len();
+        // Waits for the pass, as who samples does.
+        self.last()?;
+        Ok(())
+    }
+
+    /// The logits that follow the last token.
+    pub(crate) fn logits(&mut self) -> Result<Vec<f32>> {
+        Ok(self.last()?.to_vec())
+    }
+
+    fn last(&mut self) -> Result<&[f32]> {
+        ensure!(self.n_tokens > 0, "no token has run");
         // SAFETY: the last token of a batch of `llama_batch_get_one` has logits. The call waits for them.
         let logits = unsafe { sys::llama_get_logits_ith(self.raw.as_ptr(), -1) };
         ensure!(!logits.is_null(), "llama.cpp has no logits: {}", complaints());

@@ -1,4 +1,5 @@
-//! Compares brickscope's engine with llama.cpp, in turns, in one process. At the root of the repository:
+//! Compares brickscope's engine with llama.cpp, in turns, in one process; or with ik_llama.cpp, in a process of its own. At
+//! the root of the repository:
 //!
 //! ```text
 //! RUSTFLAGS="-Ctarget-cpu=native -Ctarget-cpu=x86-64" \
@@ -38,7 +39,7 @@ use serde_json::json;
 
 use crate::figures::Cell;
 use crate::memory::Probe;
-use crate::turns::{Arm, Engine, Turn};
+use crate::turns::{Arm, Engine, Ours, Turn};
 
 /// Makes the tokens the same in every run.
 const SEED: u64 = 1;
@@ -75,7 +76,7 @@ struct Args {
     #[arg(long, default_value = "128")]
     prompt: NonZeroUsize,
 
-    /// Compare with ik_llama.cpp, by the program that `ik.c` is compiled to.
+    /// Compare with ik_llama.cpp instead, by the program that `ik.c` is compiled to.
     #[arg(long, value_name = "PROGRAM")]
     ik: Option<PathBuf>,
 
@@ -96,7 +97,10 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     let library = llama::Library::start();
-    let built_with = library.built_with();
+    let built_with = match &args.ik {
+        None => library.built_with(),
+        Some(_) => BTreeSet::new(),
+    };
     let missing = missing(&built_with);
     ensure!(
         missing.is_empty() || args.ik.is_some(),
@@ -111,11 +115,16 @@ fn run(args: &Args) -> Result<()> {
     let load = LoadWatch::start();
     let models = args.models.iter().map(|path| measure(&library, path, args));
     let models = models.collect::<Result<Vec<_>>>()?;
-    let load = load.and_then(|watch| watch.so_far());
+    let load = match args.ik {
+        Some(_) => Err(Absent {
+            reason: "what other processes took is not known: the peer is one of them".to_owned(),
+        }),
+        None => load.and_then(|watch| watch.so_far()),
+    };
 
     let machine = brickscope::machine::detect();
     let peer = match &args.ik {
-        Some(program) => format!("ik_llama.cpp ({})", program.display()),
+        Some(program) => format!("ik_llama.cpp ({})", program.display().to_string().escape_debug()),
         None => format!("llama.cpp with ggml {}", library.version()),
     };
     let backend = Kernels::best().backend().name();
@@ -146,7 +155,10 @@ fn run(args: &Args) -> Result<()> {
         args.prompt, args.tokens, args.rounds
     );
     if args.ik.is_none() {
-        println!("it is built with {}", built_with.into_iter().collect::<Vec<_>>().join(" "));
+        println!(
+            "llama.cpp is built with {}",
+            built_with.into_iter().collect::<Vec<_>>().join(" ")
+        );
     }
     match load {
         Ok(load) => {
@@ -168,7 +180,7 @@ fn run(args: &Args) -> Result<()> {
 fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::Model> {
     let name = path.display().to_string();
     let say = |what: &str| eprintln!("{}: {what}", name.escape_debug());
-    say("loading it three times");
+    say("loading it");
     let mut ours = Model::load(path, &mut |_, _| ())?;
     // As the command does, and llama.cpp when it repacks.
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -190,7 +202,7 @@ fn measure(library: &llama::Library, path: &Path, args: &Args) -> Result<table::
     let mut cells = Vec::new();
     for &threads in &args.threads {
         let cpu = Cpu::new(Kernels::best(), threads).context("threads for our engine")?;
-        let mut ours = Session::new(&ours, cpu.clone(), room)?;
+        let mut ours = Ours::new(Session::new(&ours, cpu.clone(), room)?);
         let peer = |model, repacked| peer(model, args.ik.as_deref(), path, threads, room, repacked);
         let [mut repacked, mut plain] = [peer(&repacked, true)?, peer(&plain, false)?];
         let probe = Probe::new(&cpu);
@@ -237,7 +249,12 @@ fn peer<'m>(
 ) -> Result<Box<dyn Engine + 'm>> {
     Ok(match (model, ik) {
         (Some(model), _) => Box::new(llama::Context::new(model, threads, room)?),
-        (None, Some(ik)) => Box::new(ik::Context::new(ik, path, threads, room, repacked)?),
+        (None, Some(ik)) => {
+            let context = ik::Context::new(ik, path, threads, room, repacked)?;
+            let missing = missing(&llama::set(&context.built_with));
+            ensure!(missing.is_empty(), "ik_llama.cpp was built without {}", missing.join(", "));
+            Box::new(context)
+        }
         (None, None) => unreachable!("llama.cpp has loaded the model where there is no `ik`"),
     })
 }

@@ -84,7 +84,7 @@ fn model_text(text: &mut String, model: &Model) -> std::fmt::Result {
             [cell.decode.better, Arm::Ours].map(|arm| 100.0 * cell.share_around(arm, *bytes));
         writeln!(
             text,
-            "  decode reads {theirs:.0} % (peer) and {ours:.0} % (ours) of what a loop reads around its turns"
+            "  decode, of what was read around its turns: {theirs:.0} % (peer), {ours:.0} % (ours)"
         )?;
         alike_text(text, cell)?;
         let agreement = &cell.agreement;

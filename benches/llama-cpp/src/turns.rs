@@ -51,26 +51,39 @@ pub(crate) trait Engine {
     /// Forgets all tokens.
     fn clear(&mut self) -> Result<()>;
 
-    /// Runs `tokens` after those so far, and returns the logits that follow the last one.
-    fn prompt(&mut self, tokens: &[u32]) -> Result<&[f32]>;
+    /// Runs `tokens` after those so far.
+    fn forward(&mut self, tokens: &[u32]) -> Result<()>;
 
-    /// Runs a token after those so far. Its logits stay where they are.
-    fn token(&mut self, token: u32) -> Result<()>;
+    /// The logits that follow the last token.
+    fn logits(&mut self) -> Result<Vec<f32>>;
 }
 
-impl Engine for Session<'_> {
+/// brickscope's engine, with a copy of the last logits, which is in its time.
+pub(crate) struct Ours<'m> {
+    session: Session<'m>,
+    logits: Vec<f32>,
+}
+
+impl<'m> Ours<'m> {
+    pub(crate) const fn new(session: Session<'m>) -> Self {
+        Self { session, logits: Vec::new() }
+    }
+}
+
+impl Engine for Ours<'_> {
     fn clear(&mut self) -> Result<()> {
-        Session::clear(self);
+        self.session.clear();
         Ok(())
     }
 
-    fn prompt(&mut self, tokens: &[u32]) -> Result<&[f32]> {
-        Ok(self.forward(tokens)?)
+    fn forward(&mut self, tokens: &[u32]) -> Result<()> {
+        self.logits.clear();
+        self.logits.extend(self.session.forward(tokens)?);
+        Ok(())
     }
 
-    fn token(&mut self, token: u32) -> Result<()> {
-        self.forward(&[token])?;
-        Ok(())
+    fn logits(&mut self) -> Result<Vec<f32>> {
+        Ok(self.logits.clone())
     }
 }
 
@@ -80,13 +93,12 @@ impl Engine for llama::Context<'_> {
         Ok(())
     }
 
-    fn prompt(&mut self, tokens: &[u32]) -> Result<&[f32]> {
-        self.forward(tokens)
+    fn forward(&mut self, tokens: &[u32]) -> Result<()> {
+        llama::Context::forward(self, tokens)
     }
 
-    fn token(&mut self, token: u32) -> Result<()> {
-        self.forward(&[token])?;
-        Ok(())
+    fn logits(&mut self) -> Result<Vec<f32>> {
+        llama::Context::logits(self)
     }
 }
 
@@ -95,13 +107,12 @@ impl Engine for ik::Context {
         ik::Context::clear(self)
     }
 
-    fn prompt(&mut self, tokens: &[u32]) -> Result<&[f32]> {
-        self.forward(tokens)?;
-        self.logits()
+    fn forward(&mut self, tokens: &[u32]) -> Result<()> {
+        ik::Context::forward(self, tokens)
     }
 
-    fn token(&mut self, token: u32) -> Result<()> {
-        self.forward(&[token])
+    fn logits(&mut self) -> Result<Vec<f32>> {
+        ik::Context::logits(self)
     }
 }
 
@@ -129,17 +140,17 @@ impl Turn {
         let before = memory();
         // One untimed token wakes the threads and faults in the first pages.
         engine.clear()?;
-        engine.token(prompt[0])?;
+        engine.forward(&prompt[..1])?;
         engine.clear()?;
 
         let began = Instant::now();
-        let logits = engine.prompt(prompt)?;
+        engine.forward(prompt)?;
         let prefill = began.elapsed().as_secs_f64();
-        let logits = logits.to_vec();
+        let logits = engine.logits()?;
 
         let began = Instant::now();
-        for &token in answer {
-            engine.token(token)?;
+        for token in answer {
+            engine.forward(std::slice::from_ref(token))?;
         }
         let decode = began.elapsed().as_secs_f64();
         thread::sleep(PAUSE);
@@ -167,17 +178,17 @@ impl Agreement {
     ///
     /// If the logits can't come from the same model: their numbers differ, some aren't finite, or some differ by more
     /// than the standard deviation of the prompt's logits.
-    pub(crate) fn add(&mut self, llama: &[f32], ours: &[f32]) -> Result<()> {
+    pub(crate) fn add(&mut self, peer: &[f32], ours: &[f32]) -> Result<()> {
         ensure!(
-            llama.len() == ours.len() && !llama.is_empty(),
+            peer.len() == ours.len() && !peer.is_empty(),
             "the peer has {} logits for a token, but ours has {}",
-            llama.len(),
+            peer.len(),
             ours.len()
         );
-        let are_numbers = llama.iter().chain(ours).all(|logit| logit.is_finite());
+        let are_numbers = peer.iter().chain(ours).all(|logit| logit.is_finite());
         ensure!(are_numbers, "some logits aren't numbers");
-        let pairs = || llama.iter().zip(ours).map(|(&a, &b)| (f64::from(a), f64::from(b)));
-        let n = llama.len() as f64;
+        let pairs = || peer.iter().zip(ours).map(|(&a, &b)| (f64::from(a), f64::from(b)));
+        let n = peer.len() as f64;
         let mean = pairs().map(|(a, _)| a).sum::<f64>() / n;
         let deviation = (pairs().map(|(a, _)| (a - mean) * (a - mean)).sum::<f64>() / n).sqrt();
         let difference = pairs().map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
@@ -189,7 +200,7 @@ impl Agreement {
         self.deviation = if self.compared == 0 { deviation } else { self.deviation.min(deviation) };
         self.max_difference = self.max_difference.max(difference);
         self.compared += 1;
-        self.same_top_1 += usize::from(top_1(llama) == top_1(ours));
+        self.same_top_1 += usize::from(top_1(peer) == top_1(ours));
         Ok(())
     }
 }
@@ -220,40 +231,38 @@ mod tests {
 
     #[test]
     fn logits_agree_or_are_of_another_model() {
-        let llama = [0.0, 1.0, 4.0, 2.0];
+        let peer = [0.0, 1.0, 4.0, 2.0];
         let mut agreement = Agreement::default();
-        agreement.add(&llama, &[0.25, 1.0, 4.0, 2.0]).unwrap();
-        agreement.add(&llama, &[0.0, 1.0, 3.0, 3.5]).unwrap_err();
-        agreement.add(&llama, &[0.0, 1.0, 3.0, 3.25]).unwrap();
+        agreement.add(&peer, &[0.25, 1.0, 4.0, 2.0]).unwrap();
+        agreement.add(&peer, &[0.0, 1.0, 3.0, 3.5]).unwrap_err();
+        agreement.add(&peer, &[0.0, 1.0, 3.0, 3.25]).unwrap();
         assert_eq!((agreement.compared, agreement.same_top_1), (2, 1));
         assert_eq!(agreement.max_difference, 1.25);
-        let error = agreement.add(&llama, &[2.0, 4.0, 1.0, 0.0]).unwrap_err().to_string();
+        let error = agreement.add(&peer, &[2.0, 4.0, 1.0, 0.0]).unwrap_err().to_string();
         assert!(error.contains("3.000 apart, with a standard deviation of 1.479"), "{error}");
-        agreement.add(&llama, &[f32::NAN; 4]).unwrap_err();
-        agreement.add(&llama, &[0.0; 3]).unwrap_err();
+        agreement.add(&peer, &[f32::NAN; 4]).unwrap_err();
+        agreement.add(&peer, &[0.0; 3]).unwrap_err();
         assert_eq!(agreement.compared, 2);
     }
 
     #[test]
     fn a_turn_forgets_what_was_before_and_runs_each_token_once() {
         #[derive(Default)]
-        struct Fake(Vec<u32>, Vec<Vec<u32>>, Vec<f32>);
+        struct Fake(Vec<u32>, Vec<Vec<u32>>);
         impl Engine for Fake {
             fn clear(&mut self) -> Result<()> {
                 self.1.push(std::mem::take(&mut self.0));
                 Ok(())
             }
-            fn prompt(&mut self, tokens: &[u32]) -> Result<&[f32]> {
+            fn forward(&mut self, tokens: &[u32]) -> Result<()> {
                 self.0.extend(tokens);
-                self.2 = vec![self.0.len() as f32];
-                Ok(&self.2)
-            }
-            fn token(&mut self, token: u32) -> Result<()> {
-                self.prompt(&[token])?;
                 Ok(())
             }
+            fn logits(&mut self) -> Result<Vec<f32>> {
+                Ok(vec![self.0.len() as f32])
+            }
         }
-        let mut fake = Fake(vec![9], vec![], vec![]);
+        let mut fake = Fake(vec![9], vec![]);
         let reads = std::cell::Cell::new(7.0);
         let memory = || reads.replace(reads.get() + 1.0);
         let turn = Turn::take(&mut fake, &[1, 2, 3], &[4, 5], &memory).unwrap();

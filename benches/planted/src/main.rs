@@ -294,12 +294,12 @@ impl Bench {
         model::rewrite(&q4_k, &bench.model("eight-layers"), &eight, None)?;
         let in_f32 = ("blk.2.ffn_down.weight", TensorType::F32);
         model::rewrite(&q4_k, &bench.model("slow"), &eight, Some(in_f32))?;
-        // The head alone is multiplied by the kernel that is slow in one of the programs. Of the small model with one layer,
-        // which weighs a megabyte, the second-level caches of two cores hold all weights.
+        // One matrix alone is multiplied by the kernel that is slow in one of the programs: the large model's head, and
+        // `ffn_down` of the small one with one layer, which weighs a megabyte: the second-level caches of two cores hold it.
         let head = Some(("output.weight", TensorType::Q6_K));
         model::rewrite(&bench.model("1b"), &bench.model("q6_k-head"), &[], head)?;
         let one = [("llama.block_count", 1)];
-        // Rows of the head are so short there that what goes before and after a row counts; those of `ffn_down` aren't.
+        // (Rows of its head are so short that what goes before and after a row counts.)
         let down = Some(("blk.0.ffn_down.weight", TensorType::Q6_K));
         model::rewrite(&bench.model("tiny"), &bench.model("small-q6_k"), &one, down)?;
         // Two threads share three heads unevenly. The width stays the same.

@@ -9,8 +9,8 @@
 //! Codes aren't moved to the lowest bits of their bytes where that would take an instruction: then they and their sums
 //! count four, eight or sixteen times, and one shift for all of a block's sums sets that right. A sum that fits in 16
 //! bits is multiplied with its scale by `vpdpwssd`, which takes one operation; `vpmulld` takes two, and an addition.
-//! With `TO`, loops prefetch: see `groups.rs`. On processors that are prefetched for into the first-level cache, a body with
-//! many loads loses the prefetchers' stream, so there what is else unrolled stays a loop.
+//! `TO` says where loops prefetch to: see `groups.rs`. With [`INTO_L1`], Q4_K and Q6_K keep a loop that is unrolled
+//! otherwise: on Zen 5, prefetchers lose the stream in bodies with many loads.
 #![allow(
     clippy::needless_range_loop,
     reason = "by number loops are unrolled, and sums stay in registers"
@@ -166,25 +166,25 @@ fn total_of_q4_k<const TO: u8>(
             (total, total_16) = (computed(total), computed(total_16));
         };
     }
-    let (fours, x) = (codes.as_chunks::<8>().0, x.as_chunks::<16>().0);
+    let (eights, x) = (codes.as_chunks::<8>().0, x.as_chunks::<16>().0);
     let scales_of = |c: usize| [0, 1].map(|i| byte(scales[c / 2], c % 2 * 2 + i));
     if TO == INTO_L1 {
         let scales = stored([0, 1, 2, 3].map(scales_of));
-        for ((codes, x), scales) in fours.iter().zip(x).zip(&scales) {
+        for ((codes, x), scales) in eights.iter().zip(x).zip(&scales) {
             two!(codes, x, scales);
         }
     } else {
         // One by one, since the compiler would keep a loop.
-        two!(&fours[0], &x[0], scales_of(0));
-        two!(&fours[1], &x[1], scales_of(1));
-        two!(&fours[2], &x[2], scales_of(2));
-        two!(&fours[3], &x[3], scales_of(3));
+        two!(&eights[0], &x[0], scales_of(0));
+        two!(&eights[1], &x[1], scales_of(1));
+        two!(&eights[2], &x[2], scales_of(2));
+        two!(&eights[3], &x[3], scales_of(3));
     }
     // At most 4 · 16 · 32 · 15 · 127 · 63 and a multiple of sixteen.
     _mm512_add_epi32(total, _mm512_srai_epi32::<4>(total_16))
 }
 
-/// Has the compiler store these, so that a loop can read them.
+/// Has the compiler store these, so that a loop can read them: it unrolls one that would select them.
 #[inline(always)]
 fn stored<T>(of: T) -> T {
     std::hint::black_box(of)

@@ -3,7 +3,7 @@
 use super::*;
 use crate::gemv::groups::{INTO_L1, INTO_L2, NOWHERE};
 use crate::quant::{q5_k, q6_k, ternary};
-use crate::tests::noise;
+use crate::tests::{encode, noise};
 use crate::{Backend, Kernels, Matrix, interleave};
 
 /// Bytes of a block, row by row: random ones and the extremes of codes, scales and minimums.
@@ -98,6 +98,30 @@ fn a_block_is_its_sum_of_integers() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn prefetching_changes_nothing_in_rows_of_several_blocks() {
+    if Kernels::new(Backend::Avx512).is_err() {
+        return eprintln!("skipped: no AVX-512 VNNI");
+    }
+    let kinds = [
+        QuantType::Q4_K,
+        QuantType::Q5_K,
+        QuantType::Q6_K,
+        QuantType::Q8_0,
+        QuantType::Q4_0,
+        QuantType::TQ2_0,
+    ];
+    for kind in kinds {
+        // Two pairs of blocks, and one.
+        let len = 5 * kind.block_len();
+        let mut group = encode(kind, &noise(1, GROUP_ROWS * len));
+        interleave(kind, len, &mut group);
+        let [never, l2, l1] = each(kind, &group, &noise(2, len));
+        assert!(never.iter().all(|sum| sum.is_finite() && *sum != 0.0), "{kind}: {never:?}");
+        assert_eq!([l2, l1], [never; 2], "{kind}");
     }
 }
 
