@@ -99,9 +99,8 @@ of_groups!(pub(super) gemv_groups_bf16, f32, group_of_bf16, false);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gemv::groups::{INTO_L1, INTO_L2, NOWHERE};
     use crate::interleave::GROUP_ROWS;
-    use crate::lanes::wide::store_f32x16;
+    use crate::lanes::wide::{INTO_L1, INTO_L2, NOWHERE, store_f32x16};
     use crate::tests::{encode, noise};
     use crate::{Backend, Kernels, QuantType, interleave};
 

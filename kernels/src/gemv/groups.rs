@@ -17,14 +17,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
-use crate::lanes::wide::{family_and_model, maker};
-
-/// Where a loop prefetches to, as a constant that it is compiled with. This: nowhere.
-pub(crate) const NOWHERE: u8 = 0;
-/// Into the second-level cache.
-pub(crate) const INTO_L2: u8 = 1;
-/// Into the first-level cache.
-pub(crate) const INTO_L1: u8 = 2;
+use crate::lanes::wide::{INTO_L1, INTO_L2, NOWHERE, family_and_model, maker};
 
 /// Where loops over interleaved rows prefetch to.
 #[doc(hidden)]
@@ -106,9 +99,9 @@ macro_rules! of_groups {
             rows: std::ops::Range<usize>,
             x: &[$x],
         ) {
-            use crate::gemv::groups::{INTO_L1, INTO_L2, NOWHERE, prefetched};
+            use crate::gemv::groups::prefetched;
             use crate::interleave::GROUP_ROWS;
-            use crate::lanes::wide::store_f32x16;
+            use crate::lanes::wide::{INTO_L1, INTO_L2, NOWHERE, store_f32x16};
 
             let groups = rows.start / GROUP_ROWS..rows.end.div_ceil(GROUP_ROWS);
             let bytes = w.groups_bytes(groups.clone());

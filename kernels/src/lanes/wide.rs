@@ -3,8 +3,6 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use crate::gemv::groups::{INTO_L1, INTO_L2};
-
 /// 32 signed bytes.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
@@ -151,6 +149,13 @@ pub(crate) fn prefetch(bytes: &[u8]) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) }
     }
 }
+
+/// Where a loop prefetches to, as a constant that it is compiled with. This: nowhere.
+pub(crate) const NOWHERE: u8 = 0;
+/// Into the second-level cache.
+pub(crate) const INTO_L2: u8 = 1;
+/// Into the first-level cache.
+pub(crate) const INTO_L1: u8 = 2;
 
 /// How far ahead of a load interleaved weights are prefetched into the second-level cache, on Intel's processors, and into
 /// the first, on Zen 5: of 1 to 32 KiB, the fastest in turns.

@@ -21,12 +21,14 @@ mod arrange;
 use std::arch::x86_64::*;
 
 use crate::QuantType;
-use crate::gemv::groups::{INTO_L1, in_order, of_groups};
+use crate::gemv::groups::{in_order, of_groups};
 use crate::interleave::{
     FIRST_STEP, GROUP_ROWS, Halves, Line, Q4_0_WORDS, Q4_K_WORDS, Q5_K_WORDS, Q6_K_WORDS,
     Q8_0_WORDS, TQ2_0_WORDS, halves_of, lines_of,
 };
-use crate::lanes::wide::{add_products_i16, computed, load_f16_bytes, load_u8x64, prefetch_after};
+use crate::lanes::wide::{
+    INTO_L1, add_products_i16, computed, load_f16_bytes, load_u8x64, prefetch_after,
+};
 use crate::quant::q4_k::{HEAD, LEN};
 
 use arrange::LOW_SUM_BITS;

@@ -1,7 +1,7 @@
 //! Each loop over interleaved rows against sums of integers.
 
 use super::*;
-use crate::gemv::groups::{INTO_L1, INTO_L2, NOWHERE};
+use crate::lanes::wide::{INTO_L2, NOWHERE};
 use crate::quant::{q5_k, q6_k, ternary};
 use crate::tests::{encode, noise};
 use crate::{Backend, Kernels, Matrix, interleave};
