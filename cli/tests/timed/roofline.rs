@@ -17,9 +17,9 @@ type Reaches = BTreeMap<String, Vec<String>>;
 
 struct Runs<'d> {
     model: &'d Path,
+    /// Where the ceilings are, too: those that tests share were first measured at one rate, whatever it is of, so that what
+    /// limits attention, with one operation a byte, would be chance.
     folder: &'d Path,
-    /// Where the ceilings are.
-    cache: &'d Path,
     options: &'d [&'d str],
     count: u32,
     reaches: Reaches,
@@ -30,7 +30,7 @@ impl Runs<'_> {
     fn profile(&mut self, tokens: &str) -> Limits {
         let out = self.folder.join(format!("run-{}", self.count));
         let mut command = as_asked(&["profile", "--json", "--tokens", tokens, "--out"]);
-        command.arg(out).arg(self.model).args(self.options).env("BRICKSCOPE_CACHE", self.cache);
+        command.arg(out).arg(self.model).args(self.options).env("BRICKSCOPE_CACHE", self.folder);
         let json: Value = serde_json::from_slice(&run(&mut command).stdout).expect("JSON");
         let is_sure = is_roof_that_of_the_run(&json["ceilings"]);
         let mut limits = Limits::new();
@@ -132,13 +132,8 @@ fn synthetic(folder: &Path, shape: &str, quant: &str) -> PathBuf {
     path
 }
 
-fn runs_of<'d>(
-    model: &'d Path,
-    folder: &'d Path,
-    cache: &'d Path,
-    options: &'d [&'d str],
-) -> Runs<'d> {
-    Runs { model, folder, cache, options, count: 0, reaches: Reaches::new() }
+fn runs_of<'d>(model: &'d Path, folder: &'d Path, options: &'d [&'d str]) -> Runs<'d> {
+    Runs { model, folder, options, count: 0, reaches: Reaches::new() }
 }
 
 #[test]
@@ -147,9 +142,7 @@ fn runs_of_a_model_that_a_cache_holds_agree() {
     let folder = TempDir::new().expect("a folder");
     let model = synthetic(folder.path(), "tiny", "q8_0");
     let options = ["--threads", "1"];
-    // With ceilings of its own: those that tests share were first measured at one rate, whatever it is of, so that what
-    // limits attention, with one operation a byte, is chance.
-    runs_of(&model, folder.path(), folder.path(), &options).agree(3, "8", &mut Limits::new());
+    runs_of(&model, folder.path(), &options).agree(3, "8", &mut Limits::new());
 }
 
 #[test]
@@ -159,7 +152,7 @@ fn ten_runs_agree_whatever_else_runs() {
     for (shape, tokens) in [("110m", "64"), ("1b", "12")] {
         let folder = TempDir::new().expect("a folder");
         let model = synthetic(folder.path(), shape, "q8_0");
-        let mut runs = runs_of(&model, folder.path(), folder.path(), &[]);
+        let mut runs = runs_of(&model, folder.path(), &[]);
         let mut said = Limits::new();
         runs.agree(10, tokens, &mut said);
         assert_not_far(shape, &runs.reaches);

@@ -9,9 +9,9 @@
 //!   since operations that wait for a line fill the scheduler before the loads of the next lines are issued. With each
 //!   line prefetched into the second-level cache, they reach 91 to 100 %.
 //! - On Zen 5, most loops that only load reach 88 to 98 % of what one that only reads does, but those of Q4_K, Q5_K, Q6_K
-//!   and TQ2_0 45 to 70 %: they have the most loads in their bodies. With each line prefetched into the first-level cache,
-//!   and the bodies of Q4_K and Q6_K kept as loops, these reach 92 to 96 % (TQ2_0 82), and F16 gains 3 to 8 %; the others
-//!   lose up to 5.
+//!   and TQ2_0 45 to 70 %. Q4_K's body has 36 loads; as a loop of eight it reaches 80. With each line prefetched into the
+//!   first-level cache as well, Q4_K and Q6_K as loops, these reach 92 to 96 % (TQ2_0 82), and F16 gains 3 to 8 %; the
+//!   others lose up to 5.
 //!
 //! `cargo bench -p brickscope-kernels --bench layouts` runs all in turns.
 

@@ -162,8 +162,8 @@ pub(crate) const INTO_L1: u8 = 2;
 const AHEAD_INTO_L2: usize = 12 << 10;
 const AHEAD_INTO_L1: usize = 6 << 10;
 
-/// Prefetches the lines that come `AHEAD_INTO_…` bytes after these, if `TO` says where to. All at once: between two prefetches, the
-/// compiler doesn't make an instruction load its operand by itself.
+/// Prefetches the lines that come `AHEAD_INTO_…` bytes after these, if `TO` says where to. All at once: between two
+/// prefetches, the compiler doesn't make an instruction load its operand by itself.
 #[target_feature(enable = "avx512bw,avx512dq,avx512vl,avx512vnni")]
 #[inline]
 #[allow(unused_unsafe, reason = "older standard libraries call the prefetch unsafe")]
@@ -208,7 +208,7 @@ pub(crate) fn maker() -> [u8; 12] {
     letters
 }
 
-/// Its family and model, with their extensions: "CPUID" in AMD's Architecture Programmer's Manual, volume 3, appendix E.3.2.
+/// Its family and model, with their extensions: `Fn0000_0001_EAX` in AMD's Architecture Programmer's Manual, volume 3.
 #[allow(unused_unsafe, reason = "newer standard libraries call it safe")]
 pub(crate) fn family_and_model() -> (u32, u32) {
     // SAFETY: every 64-bit processor has this instruction, and this leaf of it.
