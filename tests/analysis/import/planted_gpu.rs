@@ -563,12 +563,15 @@ impl Shape {
         let recording = Recording { jitter: self.jitter, seed: self.seed, ..Recording::of(net) };
         let recording = recording.steps(&self.steps);
         let Some((part, kernels)) = self.lost else { return recording };
-        // In the middle, and less than a layer: that one is missing can't be seen if the others are alike.
-        let sizes: Vec<usize> = recording.net.layers.iter().map(Vec::len).collect();
+        // In the middle, and less than a layer has on its first stream, where layers are told: that one is missing can't be
+        // seen if the others are alike.
+        let layers = &recording.net.layers;
+        let sizes: Vec<usize> = layers.iter().map(Vec::len).collect();
+        let on_first = |layer: &Vec<Kernel>| layer.iter().filter(|kernel| !kernel.is_aside).count();
         let all: usize = sizes.iter().sum();
         let (first, last) = (sizes.first().copied(), sizes.last().copied());
         let (first, last) = (first.unwrap_or(0), last.unwrap_or(0));
-        let least = sizes.iter().min().copied().unwrap_or(0);
+        let least = layers.iter().map(on_first).min().unwrap_or(0);
         let kernels = 1 + kernels % least.saturating_sub(1).max(1);
         let room = all.saturating_sub(first + last + kernels);
         let begin = recording.net.before.len() + recording.net.prologue.len() + first;
