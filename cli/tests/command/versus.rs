@@ -143,11 +143,23 @@ fn the_runs_are_kept_and_compared_again_as_they_were() {
         .collect();
     folders.sort();
     assert_eq!(folders.len(), 2, "{folders:?}");
-    std::fs::rename(folders[0].join("1"), dir.path().join("away")).expect("it is there");
+    // All of one side: of the pairs, some may have been left out of the comparison.
+    let away = dir.path().join("away");
+    std::fs::create_dir(&away).expect("made");
+    let runs_of = |folder: &Path| -> Vec<_> {
+        let numbers = (1_u32..).map(|number| number.to_string());
+        numbers.take_while(|number| folder.join(number).exists()).collect()
+    };
+    let numbers = runs_of(&folders[0]);
+    for number in &numbers {
+        std::fs::rename(folders[0].join(number), away.join(number)).expect("it is there");
+    }
     let sides = [&folders[0], &folders[1]].map(|side| side.display().to_string());
     let gone = in_it(&["compare", &sides[0], &sides[1]]);
     assert!(text(&gone.stderr).contains("some are gone"), "{gone:?}");
-    std::fs::rename(dir.path().join("away"), folders[0].join("1")).expect("it is there");
+    for number in &numbers {
+        std::fs::rename(away.join(number), folders[0].join(number)).expect("it is there");
+    }
     let listed = in_it(&["ls"]);
     for folder in &folders {
         let name = folder.file_name().and_then(|name| name.to_str()).expect("a name");
