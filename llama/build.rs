@@ -25,7 +25,9 @@ fn preload() {
         let target = format!("{arch}-unknown-linux-gnu");
         Command::new(variable("RUSTC"))
             .args(["--edition=2024", "--crate-type=cdylib", "--crate-name=brickscope_preload"])
-            .args(["-Copt-level=3", "-Cstrip=symbols", "--target", &target, "-o"])
+            // In one unit, which is faster to compile, too.
+            .args(["-Copt-level=3", "-Ccodegen-units=1", "-Cstrip=symbols"])
+            .args(["--target", &target, "-o"])
             .arg(&library)
             .arg("preload/lib.rs")
             .status()
