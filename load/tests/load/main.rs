@@ -120,7 +120,8 @@ fn what_fails_is_counted_by_its_reason_and_keeps_what_came() {
 #[test]
 fn once_it_is_to_stop_nothing_more_is_sent_and_what_came_is_kept() {
     let fake = Fake::start(|nth| if nth == 0 { Does::Answer } else { Does::WaitFor(usize::MAX) });
-    let plan = Plan::constant(50.0, 1000, 8, 3, 1);
+    // More than come due before it is looked at, however busy the machine is.
+    let plan = Plan::constant(50.0, 100_000, 8, 3, 1);
     // One has its answer, and others wait for theirs.
     let goes_on = Cell::new(true);
     let stop = || !goes_on.get();

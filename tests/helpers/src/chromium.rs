@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
+
+use crate::patience::FAR;
 
 /// The first of the usual names that is on `PATH` and starts. On some systems the first is a script that
 /// only says which package to install.
@@ -59,8 +62,15 @@ fn open(
     Some(output)
 }
 
-/// How often a page is opened whose script has not run.
-const TRIES: u32 = 5;
+/// How often a page of which nothing came is opened at least.
+const LEAST_TRIES: u32 = 5;
+
+/// The numbers of tries to open a page: a browser that gets no CPU for long ends it, which is not the page's fault. Where
+/// one try takes long there are some all the same.
+fn tries() -> impl Iterator<Item = u32> {
+    let begun = Instant::now();
+    (0..).take_while(move |&n| n < LEAST_TRIES || begun.elapsed() < FAR)
+}
 
 /// How the attribute begins that a page's script sets.
 const SEEN: &str = " seen=\"";
@@ -70,8 +80,7 @@ const SEEN: &str = " seen=\"";
 /// without a browser.
 pub fn seen<T: DeserializeOwned>(page: &str, name: &str, window: [u32; 2]) -> Option<T> {
     let mut dom = String::new();
-    // A browser that gets no CPU for long ends its page, which is not the page's fault.
-    for _ in 0..TRIES {
+    for _ in tries() {
         let dir = TempDir::new().expect("a temporary folder");
         let output = open(dir.path(), page, name, window, &["--dump-dom".to_owned()])?;
         dom = String::from_utf8(output.stdout).expect("UTF-8");
@@ -87,16 +96,19 @@ pub fn seen<T: DeserializeOwned>(page: &str, name: &str, window: [u32; 2]) -> Op
 
 /// A screenshot of the page as PNG. `None` without a browser.
 pub fn screenshot(page: &str, name: &str, window: [u32; 2]) -> Option<Vec<u8>> {
-    let dir = TempDir::new().expect("a temporary folder");
-    let screenshot = dir.path().join("screenshot.png");
-    let to = format!("--screenshot={}", screenshot.display());
-    let output = open(dir.path(), page, name, window, &[to])?;
-    let screenshot = std::fs::read(screenshot);
-    Some(
-        screenshot.unwrap_or_else(|_| {
-            panic!("no screenshot: {}", String::from_utf8_lossy(&output.stderr))
-        }),
-    )
+    let mut said = String::new();
+    for _ in tries() {
+        let dir = TempDir::new().expect("a temporary folder");
+        let screenshot = dir.path().join("screenshot.png");
+        let to = format!("--screenshot={}", screenshot.display());
+        let output = open(dir.path(), page, name, window, &[to])?;
+        if let Ok(screenshot) = std::fs::read(screenshot) {
+            return Some(screenshot);
+        }
+        said = String::from_utf8_lossy(&output.stderr).into_owned();
+        eprintln!("no screenshot: {said}");
+    }
+    panic!("no screenshot: {said}")
 }
 
 /// The inverse of `encodeURIComponent`.
