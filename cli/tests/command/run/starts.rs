@@ -1,10 +1,12 @@
 //! What a program finds when it starts, and what it starts itself.
 
+use std::fs::File;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use brickscope::Phase;
+use brickscope_testing::patience::unless_it_hangs;
 
 use super::{Ran, command, command_of, programs, run};
 
@@ -68,12 +70,21 @@ fn what_a_program_starts_is_recorded_where_that_is_asked_for() {
 
 #[test]
 fn what_is_left_running_loads_no_library_of_another_user() {
-    // The environment that a process has which outlives the run.
-    let left = "env; env > left &";
+    // The environment that a process has which outlives the run. It starts a program once the run has ended: one that starts
+    // while the run removes what was recorded may just write there.
+    let left = "env; { read go < go; exec env > left; } &";
     let (mut command, run, _dir) = command_of(&["--follow"], "/bin/sh", &["-c", left], &[]);
     let parent = run.parent().expect("a folder").to_owned();
-    let output = command.current_dir(&parent).output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (go, printed) = (parent.join("go"), parent.join("printed"));
+    assert!(Command::new("mkfifo").arg(&go).status().expect("mkfifo is there").success());
+    command.stdout(File::create(&printed).expect("a file")).stderr(Stdio::piped());
+    let mut child = command.current_dir(&parent).spawn().expect("it starts");
+    child.wait().expect("it ends");
+    unless_it_hangs(move || std::fs::write(go, "\n").expect("it is waited for"));
+    // To the end of its standard error, which is also that of what was left.
+    child.wait_with_output().expect("it is read");
+    assert!(parent.join("left").is_file());
+    let said = std::fs::read_to_string(printed).expect("it was printed");
     let of = |name: &str| {
         let mut lines = said.lines().filter_map(|line| line.strip_prefix(name));
         PathBuf::from(lines.next().unwrap_or_else(|| panic!("no {name}: {said}")))

@@ -63,10 +63,13 @@ pub(crate) fn assert_shares([seldom, often]: [usize; 2], by_clock: f64) {
     assert!((0.55..0.9).contains(&by_clock), "{by_clock}");
 }
 
-/// The first recording of two threads that spin for a second each of which nothing was lost. On a busy machine whoever
-/// empties the buffers may get no processor in time; where both threads had one, a loss may be a coincidence once, but
-/// not five times.
-pub(crate) fn none_lost(recorded: impl Fn() -> (Recording, u64)) -> Option<Recording> {
+/// The first recording of threads that spin of which nothing was lost. On a busy machine whoever empties the buffers may
+/// get no processor in time; where each thread had one, so that the recording took less than `at_rest`, a loss may be a
+/// coincidence once, but not five times.
+pub(crate) fn none_lost(
+    at_rest: Duration,
+    recorded: impl Fn() -> (Recording, u64),
+) -> Option<Recording> {
     let mut lost_at_rest = 0;
     first_to_judge(|_| {
         let begun = Instant::now();
@@ -75,7 +78,7 @@ pub(crate) fn none_lost(recorded: impl Fn() -> (Recording, u64)) -> Option<Recor
         if lost == 0 {
             return Ok(recording);
         }
-        lost_at_rest += u32::from(took < Duration::from_millis(1_500));
+        lost_at_rest += u32::from(took < at_rest);
         let why = format!("{lost} samples or records were lost in {took:?}: {:?}", recording.notes);
         assert!(lost_at_rest < 5, "{why}");
         Err(why)

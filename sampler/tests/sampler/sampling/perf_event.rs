@@ -1,8 +1,10 @@
 //! Sampling with `perf_event_open`.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use brickscope_sampler::perf_event::{Options, Progress, RecordError, probe, record};
 use brickscope_sampler::{Ending, Recording};
@@ -11,29 +13,42 @@ use tempfile::NamedTempFile;
 use super::known::{assert_shares, hits, none_lost, spinning};
 use super::this_program;
 
-/// The recording; prints a message and returns `None` where sampling isn't permitted.
-fn recorded(command: Command) -> Option<(Recording, ExitStatus)> {
+/// How long a recording takes at most whose threads had a processor each: half as long again as they spin.
+const SPIN: Duration = Duration::from_millis(1_500);
+const CHILDREN: Duration = Duration::from_millis(3_000);
+const ABORT: Duration = Duration::from_millis(300);
+
+/// A recording of which nothing was lost; `check` is called with each. Prints a message and returns `None` where sampling
+/// isn't permitted, or where each lost something.
+fn recorded(
+    options: &Options,
+    at_rest: Duration,
+    command: impl Fn() -> Command,
+    check: impl Fn(&Recording, ExitStatus),
+) -> Option<Recording> {
     if let Err(error) = probe() {
         eprintln!("skipped: {error}");
         return None;
     }
-    Some(record(command, &Options::default(), |_| ()).expect("it was permitted to probe"))
+    none_lost(at_rest, || {
+        let (recording, status) =
+            record(command(), options, |_| ()).expect("it was permitted to probe");
+        check(&recording, status);
+        let lost = recording.lost + recording.lost_records;
+        (recording, lost)
+    })
 }
 
 #[test]
 fn shares_and_threads_are_those_of_the_program() {
-    if let Err(error) = probe() {
-        eprintln!("skipped: {error}");
-        return;
-    }
     let printed = NamedTempFile::new().expect("a file");
-    let Some(recording) = none_lost(|| {
+    let command = || {
         let mut spin = this_program("spin");
         spin.stdout(File::create(printed.path()).expect("a file"));
-        let (recording, status) = recorded(spin).expect("it was permitted");
+        spin
+    };
+    let Some(recording) = recorded(&Options::default(), SPIN, command, |_, status| {
         assert!(status.success());
-        let lost = recording.lost + recording.lost_records;
-        (recording, lost)
     }) else {
         return;
     };
@@ -67,17 +82,28 @@ fn shares_and_threads_are_those_of_the_program() {
 
 #[test]
 fn times_are_of_the_clock_that_the_recording_names() {
-    let before = raw_ns();
-    let Some((recording, _)) = recorded(this_program("abort")) else { return };
-    let during = before..raw_ns();
+    let before = Cell::new(0);
+    let command = || {
+        before.set(raw_ns());
+        this_program("abort")
+    };
+    let Some(recording) = recorded(&Options::default(), ABORT, command, |recording, _| {
+        let during = before.get()..raw_ns();
+        assert!(recording.samples.iter().all(|sample| during.contains(&sample.time_ns)));
+    }) else {
+        return;
+    };
     assert!(recording.samples.len() > 50, "{} samples", recording.samples.len());
-    assert!(recording.samples.iter().all(|sample| during.contains(&sample.time_ns)));
 }
 
 #[test]
 fn child_processes_are_sampled_too() {
-    let Some((recording, status)) = recorded(this_program("children")) else { return };
-    assert!(status.success());
+    let command = || this_program("children");
+    let Some(recording) = recorded(&Options::default(), CHILDREN, command, |_, status| {
+        assert!(status.success());
+    }) else {
+        return;
+    };
     let processes = spinning(&recording);
     assert_eq!(processes.len(), 2);
     for pid in processes {
@@ -87,8 +113,12 @@ fn child_processes_are_sampled_too() {
 
 #[test]
 fn of_a_program_that_dies_the_samples_are_kept() {
-    let Some((recording, status)) = recorded(this_program("abort")) else { return };
-    assert_eq!(status.signal(), Some(libc::SIGABRT));
+    let command = || this_program("abort");
+    let Some(recording) = recorded(&Options::default(), ABORT, command, |_, status| {
+        assert_eq!(status.signal(), Some(libc::SIGABRT));
+    }) else {
+        return;
+    };
     assert!(hits(&recording, spinning(&recording)[0])[1] > 50);
 }
 
@@ -117,12 +147,10 @@ fn options_out_of_range_are_refused() {
 
 #[test]
 fn without_the_kernel_and_without_stacks_there_are_leaves() {
-    if let Err(error) = probe() {
-        eprintln!("skipped: {error}");
-        return;
-    }
     let options = Options { kernel: false, stack_bytes: 0, ..Options::default() };
-    let (recording, _) = record(this_program("abort"), &options, |_| ()).expect("permitted");
+    let Some(recording) = recorded(&options, ABORT, || this_program("abort"), |_, _| ()) else {
+        return;
+    };
     assert_eq!(recording.event, "cpu-clock:u");
     assert!(recording.samples.iter().all(|sample| sample.n_kernel == 0));
     assert!(recording.samples.iter().all(|sample| sample.stack.len() == 1));

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use brickscope_sampler::timer::{Options, TimerError, start, start_if_asked};
 use brickscope_sampler::{Recording, Sampler};
@@ -75,7 +76,8 @@ pub(crate) fn task(task: &str) {
 fn shares() {
     refuse::refuse_perf_event_open();
     let share = Cell::new(0.0);
-    let Some(recording) = none_lost(|| {
+    // Both threads spin for a second.
+    let Some(recording) = none_lost(Duration::from_millis(1_500), || {
         let recording = sampled(|| share.set(known_split::run(2, 1_000)));
         let lost = recording.lost;
         (recording, lost)
