@@ -14,7 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use brickscope_testing::command::{self, brickscope, text};
-use brickscope_testing::patience::{tries, until};
+use brickscope_testing::patience::{first_to_judge, tries, until};
 
 fn model() -> String {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models");
@@ -266,21 +266,34 @@ fn cpu_ticks(pid: u32) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split(' ').nth(11)?.parse().ok()
 }
 
-/// Kills a command that runs another process, and waits until that has ended, too.
+/// Kills a command that runs another process and doesn't end by itself, and waits until that has ended, too.
 fn no_orphans(command: &mut Command) {
+    assert!(leaves_no_orphan(command), "{command:?} ended");
+}
+
+/// Kills a command that runs another process, and waits until that has ended, too. Returns false if the command had done
+/// its work before it was killed.
+fn leaves_no_orphan(command: &mut Command) -> bool {
     let mut parent =
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     let words = |pid: u32| fs::read(format!("/proc/{pid}/cmdline")).ok();
     let own = words(parent.id()).expect("it was started");
     // Not in the moment between fork and exec, when it has the command line of its parent, nor one that has ended.
     let is_another = |&child: &u32| words(child).is_some_and(|of| !of.is_empty() && of != own);
-    let child = until("a child", || {
-        assert!(parent.try_wait().expect("it is ours").is_none(), "{command:?} ended");
-        children(parent.id()).into_iter().find(is_another)
+    let child = until("a child", || match parent.try_wait().expect("it is ours") {
+        Some(status) => {
+            assert!(status.success(), "{command:?} ended: {status}");
+            Some(None)
+        }
+        None => children(parent.id()).into_iter().find(is_another).map(Some),
     });
-    parent.kill().expect("it runs");
-    parent.wait().expect("it was killed");
+    let Some(child) = child else { return false };
+    parent.kill().expect("it is ours");
+    if parent.wait().expect("it was killed").success() {
+        return false;
+    }
     until(&format!("{command:?}: the end of its child"), || (!runs(child)).then_some(()));
+    true
 }
 
 #[test]
@@ -300,7 +313,13 @@ fn children_end_with_their_parent_even_if_it_is_killed() {
     let (turns, model_of) = (["compare", compared, compared, "--processes", "1"], at("turns"));
     let turns = [&turns[..], &["--model", &model, "--out", &model_of, "--"], &long].concat();
     no_orphans(&mut brickscope(&turns));
-    no_orphans(&mut brickscope(&["top", &model, "--once", "--rate", "1"]));
+    // This one ends by itself, a second or two after its engine began to publish.
+    first_to_judge(|_| {
+        match leaves_no_orphan(&mut brickscope(&["top", &model, "--once", "--rate", "1"])) {
+            true => Ok(()),
+            false => Err("`top --once` ended before it was killed".to_owned()),
+        }
+    });
     let flames = at("flames");
     let drawn =
         ["flamegraph", "--via", "spans", "--threads", "1", "--tokens", "1900", "-o", &flames];

@@ -3,10 +3,10 @@
 #![cfg(unix)]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use brickscope_testing::command::{self, adds_up, brickscope, run, text};
-use brickscope_testing::patience::{HANG, until};
+use brickscope_testing::patience::{HANG, first_to_judge, until};
 
 fn model() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/models/tiny-Q8_0.gguf")
@@ -44,22 +44,25 @@ fn the_last_picture_of_a_run_has_the_numbers_of_its_report() {
     let _alone = crate::alone();
     let dir = TempDir::new().expect("a temporary folder");
     // A viewer that gets no CPU for a third of a second when the run ends doesn't hear of its end.
-    let watched = (0..20).find_map(|nth| {
+    let watched = first_to_judge(|nth| {
         let out = dir.path().join(format!("run-{nth}"));
         let mut command = brickscope(&["top", "--once", "--json", "--tokens", "60", "--out"]);
         let printed = command.arg(&out).arg(model()).output().expect("it starts");
         if printed.stdout.is_empty() {
             // Nor did it hear of its begin.
             assert!(!printed.status.success());
-            return None;
+            return Err(text(&printed.stderr).to_owned());
         }
         let top: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
         let has_ended = top["state"] == "ended";
         assert!(has_ended || top["state"] == "died", "{top}");
         assert_eq!(printed.status.success(), has_ended, "{}", text(&printed.stderr));
-        has_ended.then_some((top, out))
+        match has_ended {
+            true => Ok((top, out)),
+            false => Err("the end of the run was not heard of".to_owned()),
+        }
     });
-    let (top, out) = watched.expect("a run whose end was heard of");
+    let Some((top, out)) = watched else { return };
     let file = std::fs::read_to_string(out.join("profile.json")).expect("the run is written");
     let report: Value = serde_json::from_str(&file).expect("JSON");
     adds_up(&top);
@@ -161,6 +164,31 @@ impl Engine {
         command.args(args).env("XDG_RUNTIME_DIR", self.folder.path());
         command
     }
+
+    /// What `top` prints of it while it runs. `None` where it is to be looked at again.
+    fn seen(&mut self, attach: &str, args: &[&str]) -> Option<Output> {
+        let mut command = self.top(attach, args);
+        let output = command.output().expect("it starts");
+        let said = text(&output.stderr);
+        assert!(self.child.try_wait().expect("a child").is_none(), "it ended: {}", self.said());
+        assert!(output.status.success() || was_given_up(said), "{command:?}: {said}");
+        output.status.success().then_some(output)
+    }
+}
+
+/// Whether this is what `top` says of an engine that runs where one of the two got no processor for some seconds: then a
+/// viewer gives an engine up, and an engine a viewer, which takes that for the engine's death. And of a viewer that gave
+/// up an engine knows only later.
+fn was_given_up(said: &str) -> bool {
+    let all = [
+        "whoever listens says nothing",
+        " did not end a line within ",
+        "a line did not end within ",
+        "there are already ",
+        "the engine died: these are its last figures",
+        "the engine ended before it sent a frame",
+    ];
+    all.iter().any(|words| said.contains(words))
 }
 
 impl Drop for Engine {
@@ -181,7 +209,7 @@ fn an_engine_is_watched_by_its_number_and_by_its_socket() {
         now.as_f64().is_some_and(|rate| rate > 0.0)
     };
     let top = until("tokens per second", || {
-        let printed = run(&mut engine.top(&pid, &["--once", "--json", "--rate", "20"]));
+        let printed = engine.seen(&pid, &["--once", "--json", "--rate", "20"])?;
         let top: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
         has_rate(&top).then_some(top)
     });
@@ -196,7 +224,7 @@ fn an_engine_is_watched_by_its_number_and_by_its_socket() {
 
     let socket = engine.socket();
     let picture = until("tokens per second", || {
-        let printed = run(&mut engine.top(socket.to_str().expect("UTF-8"), &["--once"]));
+        let printed = engine.seen(socket.to_str().expect("UTF-8"), &["--once"])?;
         let picture = text(&printed.stdout).to_owned();
         picture.contains(" tok/s now").then_some(picture)
     });
@@ -267,8 +295,12 @@ fn an_engine_that_still_loads_says_so_and_is_watched_when_it_runs() {
     let socket = folder.path().join("engine.sock");
     let starting = Starting::begin_at(&socket).expect("it listens");
     starting.say("loading the weights: 1 of 2 MB");
-    let mut command = brickscope(&["top", "--once", "--json", "--rate", "20", "--attach"]);
-    let mut once = command.arg(&socket).stdout(Stdio::piped()).spawn().expect("it starts");
+    let watches = || {
+        let mut command = brickscope(&["top", "--once", "--json", "--rate", "20", "--attach"]);
+        command.arg(&socket).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("it starts")
+    };
+    let mut once = watches();
     let program = command::program();
     let attached =
         format!("env NO_COLOR=1 '{}' top --attach '{}'; cat", program.display(), socket.display());
@@ -282,14 +314,22 @@ fn an_engine_that_still_loads_says_so_and_is_watched_when_it_runs() {
         terminal.wait_for("no pass has ended yet");
     }
     // Passes, until there is a rate to print.
-    until("a rate", || {
+    let said = until("a rate", || {
         let pass = profiler.begin_pass(Phase::Decode);
         std::thread::sleep(Duration::from_millis(5));
         profiler.end_pass(pass, 1, 0);
-        once.try_wait().expect("a child")
+        once.try_wait().expect("a child")?;
+        let mut said = String::new();
+        let mut stderr = once.stderr.take().expect("a pipe");
+        stderr.read_to_string(&mut said).expect("UTF-8");
+        if was_given_up(&said) {
+            once = watches();
+            return None;
+        }
+        Some(said)
     });
     let printed = once.wait_with_output().expect("it has ended");
-    let top: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
+    let top: Value = serde_json::from_slice(&printed.stdout).expect(&said);
     assert_eq!(top["state"], "running");
     drop(publisher);
 }
@@ -441,9 +481,18 @@ fn in_a_terminal_it_shows_each_view_outlives_its_engine_and_leaves_the_terminal_
     terminal.press("x");
     terminal.wait_until_gone("any key: back");
     terminal.press("4");
-    let (pid, _) = terminal.wait("the engine's number", |screen| {
+    // A screen may be seen while it is drawn, and part of a number is that of a process of others: the engine's own is in
+    // the name of its socket.
+    let sockets = std::fs::read_dir(folder.path().join("brickscope")).expect("it publishes there");
+    let numbers = sockets.filter_map(|entry| {
+        let name = entry.expect("an entry").file_name().into_string().ok()?;
+        name.strip_suffix(".sock")?.parse::<u32>().ok()
+    });
+    let numbers: Vec<u32> = numbers.collect();
+    let [pid] = numbers[..] else { panic!("one engine publishes: {numbers:?}") };
+    terminal.wait("the engine's number", |screen| {
         let (_, rest) = screen.split_once(", pid ")?;
-        rest.split_whitespace().next()?.parse::<u32>().ok()
+        (rest.split_whitespace().next()?.parse::<u32>() == Ok(pid)).then_some(())
     });
 
     let killed = Command::new("kill").args(["-9", &pid.to_string()]).status();
