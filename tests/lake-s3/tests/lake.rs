@@ -451,7 +451,7 @@ fn errors_name_the_cause_and_come_soon() {
         let (said, took) = fails(command);
         println!("{took:?} {said}");
         assert!(said.contains(expected), "{said}");
-        assert!(took < Duration::from_secs(170), "{took:?}");
+        assert!(took < Duration::from_secs(20), "{took:?}");
     };
     for words in [&["collect", "--machine", "m1", "--lake"][..], &["lake", "check", "--lake"]] {
         let command = |lake: &str| {
@@ -544,7 +544,7 @@ fn nothing_is_asked_where_a_server_sends_one_to() {
             "{said}"
         );
         assert!(!said.contains("a secret") && !said.contains("x?y"), "{said}");
-        assert!(took < Duration::from_secs(170), "{took:?}");
+        assert!(took < Duration::from_secs(60), "{took:?}");
         assert!(other.accept().is_err(), "nobody came");
     }
 }
