@@ -180,6 +180,9 @@ fn had_it(longest: &CpuWait) -> String {
     )
 }
 
+/// The rule of threads that wait for each other.
+const OWN: &str = "threads-share-a-cpu";
+
 fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64) -> Finding {
     let threads = facts.threads();
     let (cpus, flags) = (facts.cpus(), facts.flags);
@@ -208,7 +211,7 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
             Some(cpus) => {
                 change = Some(Change::Threads(cpus));
                 (
-                    "threads-share-a-cpu",
+                    OWN,
                     format!(
                         "{threads} threads run on {}: allow this process as many CPUs as threads (taskset, the container's \
                      limits), or run `{} {cpus}`",
@@ -231,7 +234,7 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
                     )
                 };
                 let advice = longest.map_or_else(shared, |longest| share_less(facts, longest));
-                ("threads-share-a-cpu", advice, None)
+                (OWN, advice, None)
             }
         },
         Disturber::OwnThreads => (
@@ -321,6 +324,12 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
                         );
                     }
                     waited.and_then(|most| Gain::between(of.mean_ns, of.least_ns, [0.0, most]))
+                }
+                // Passes that waited for none had no more CPUs than the others: with one for each thread they may take as
+                // much less. With fewer threads, as long.
+                _ if matches!((rule, cpus), (OWN, Some(cpus)) if cpus < threads) => {
+                    let part = cpus.map_or(1.0, |cpus| f64::from(cpus) / f64::from(threads));
+                    Gain::between(of.mean_ns, of.least_ns, [saved(high), saved(low * part)])
                 }
                 _ => Gain::between(of.mean_ns, of.least_ns, [saved(high), saved(low)])
                     .map(|gain| gain.likely(saved(typical.wall.ns))),

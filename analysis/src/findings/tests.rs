@@ -199,6 +199,19 @@ fn passes_in_which_threads_shared_a_cpu() {
     // Every other pass takes half a pass longer.
     assert_predicts(&finding, PASS as f64 / 4.0);
 
+    // Where there are fewer CPUs than threads, those that waited for none had fewer, too.
+    let mut few = profile.clone();
+    assert_eq!(few.run.as_ref().map(|run| run.threads), Some(2));
+    few.machine = Some(Machine { logical_cpus: Some(1), ..Machine::default() });
+    few.ceilings = None;
+    let finding = first(&few);
+    assert_eq!(finding.rule, "threads-share-a-cpu");
+    let gain = finding.gain.expect("a prediction");
+    let pass = PASS as f64;
+    assert_eq!(gain.likely_ns, None);
+    assert!((gain.lowest_ns - pass / 4.0).abs() <= 1.0, "{gain:?}");
+    assert!((gain.highest_ns - pass * 0.75).abs() <= 1.0, "{gain:?}");
+
     // Other programs push threads together that would have a CPU each. They are what to stop, and not said to have had it.
     profile.machine = Some(Machine { logical_cpus: Some(2), ..Machine::default() });
     profile.other_load =
