@@ -27,7 +27,7 @@
 //! | `ceilings_cache` | measured ceilings, stored for the next run |
 //! | `output` | the exits: all that is printed passes them, so that nothing controls a terminal |
 //! | `summary` | the first screen of a run, as wide and high as the terminal |
-//! | `interrupt`, `family` | Ctrl-C and SIGTERM; child processes and threads |
+//! | `interrupt`, `family`, `child` | Ctrl-C and SIGTERM; child processes and threads; commands that end with us |
 //! | `figures`, `text`, `progress` | formatting numbers, text and progress bars |
 //! | `docs`, `advice` | tests: the documentation's commands; flags that printed sentences name |
 //!
@@ -49,6 +49,7 @@ mod benchmark;
 mod bisect;
 mod cache;
 mod ceilings_cache;
+mod child;
 mod cmd;
 mod comparison;
 mod device;
@@ -210,10 +211,16 @@ fn ended(result: anyhow::Result<()>, trouble: u8) -> ExitCode {
 }
 
 /// Runs the command while sampling it, if the parent process asked for that.
+#[cfg(feature = "flamegraph")]
 fn sampled(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
     let asked = flame::timer::Asked::start()?;
     let ran = run();
     // The samples of a run that couldn't be written are still samples.
     let finished = asked.map_or(Ok(()), flame::timer::Asked::finish);
     ran.and(finished)
+}
+
+#[cfg(not(feature = "flamegraph"))]
+fn sampled(run: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    run()
 }

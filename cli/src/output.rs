@@ -10,7 +10,6 @@ use std::fmt;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write, stderr, stdout};
 use std::iter::repeat;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
@@ -31,6 +30,7 @@ pub(crate) fn print_painted(text: &str) -> Result<()> {
 }
 
 /// The same on standard error.
+#[cfg(feature = "flamegraph")]
 pub(crate) fn tell_painted(text: &str) {
     // There is nobody to tell that nobody listens.
     let _ = stderr().lock().write_all(screened_but_paint(text).as_bytes());
@@ -153,8 +153,9 @@ impl<W: Write> Write for Screen<W> {
 }
 
 /// Standard error for the output of a program that is run.
-pub(crate) fn stderr_of_child() -> Stdio {
-    Stdio::from(stderr())
+#[cfg(feature = "flamegraph")]
+pub(crate) fn stderr_of_child() -> std::process::Stdio {
+    std::process::Stdio::from(stderr())
 }
 
 pub(crate) fn is_terminal() -> bool {
@@ -185,6 +186,7 @@ pub(crate) fn wants_colour_on(is_terminal: bool) -> bool {
     }
 }
 
+#[cfg(feature = "flamegraph")]
 pub(crate) fn is_stderr_terminal() -> bool {
     stderr().is_terminal()
 }

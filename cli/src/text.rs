@@ -2,7 +2,7 @@
 
 pub(crate) use brickscope::text::count;
 pub(crate) use brickscope_analysis::text::{
-    WIDTH, broken, columns, cut, cut_front, hanging, markdown, padded, wrap, xml,
+    WIDTH, broken, columns, cut, cut_front, hanging, markdown, padded, wrap,
 };
 pub(crate) use brickscope_analysis::view::{printable, printable_text, screened};
 

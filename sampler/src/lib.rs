@@ -13,7 +13,6 @@
 //! |---|---|
 //! | `recording.rs`, `sampled.rs` | the data: samples with addresses; samples with names |
 //! | `perf_event/` | samples a command and everything it starts, with `perf_event_open`: `linux/ring.rs` events and rings, `event.rs` records, `journal.rs` processes and samples, `interrupt.rs` Ctrl-C |
-//! | `child.rs` | commands that end with their parent |
 //! | `timer/` | samples this process itself, with signals: `linux/handler.rs` the signal handler and its slots, `threads.rs` the threads, `maps.rs` their code |
 //! | `perf.rs` | runs the program `perf` |
 //! | `perf_data/` | reads `perf.data` files without `perf`: `layout.rs` headers, `record.rs` and `sample.rs` records, `replay.rs` from records to a recording |
@@ -25,9 +24,8 @@
 //! # Unsafe code
 //!
 //! `unsafe` is only in modules that talk to the system, each with `allow(unsafe_code)` at its head: the clock, mapping
-//! files, waiting for the kernel's rings, a child's parent, and signals. Safe code parses everything that the kernel or a signal provides.
+//! files, waiting for the kernel's rings, and signals. Safe code parses everything that the kernel or a signal provides.
 
-pub mod child;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod clock;
 mod code_file;

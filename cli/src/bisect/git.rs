@@ -6,8 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use brickscope_analysis::bisect::{Commit, short};
-use brickscope_sampler::child::{End, end_with_parent};
 
+use crate::child::{End, end_with_parent};
 use crate::family;
 use crate::text::printable_text;
 

@@ -16,8 +16,8 @@ use brickscope::{Absent, Clock, LoadWatch, OtherLoad, PairedError, PairedRatio, 
 use brickscope_analysis::view;
 use brickscope_live::socket::{LiveError, Recording};
 use brickscope_llama::recording;
-use brickscope_sampler::child::{End, ask_to_end, end_with_parent};
 
+use crate::child::{End, ask_to_end, end_with_parent};
 use crate::flags::OtlpArgs;
 use crate::recording::{
     Began, Described, Library, Mark, Records, by_passes, describe, save, tell_how_it_ended,

@@ -12,8 +12,8 @@ use brickscope::{
 use brickscope_analysis::path;
 use brickscope_analysis::typical::OnePass;
 use brickscope_analysis::view;
-use brickscope_sampler::child::{End, end_with_parent};
 
+use crate::child::{End, end_with_parent};
 use crate::flags::share;
 use crate::runs::without_disturbed;
 use crate::text::printable;

@@ -224,6 +224,20 @@ impl From<By> for brickscope_analysis::stacks::By {
     }
 }
 
+/// The source of a flamegraph's stacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Via {
+    /// The measured spans of a run: exact, on any machine.
+    Spans,
+    /// Samples taken by brickscope, without privileges or other programs.
+    Sampler,
+    /// Samples taken by timers in the program itself, which must be brickscope. For systems that refuse the
+    /// sampler.
+    Timer,
+    /// Samples taken by `perf record`.
+    Perf,
+}
+
 /// Long enough for a prefill of about 100 tokens.
 pub(crate) const DEFAULT_PROMPT: &str = "A profiler is an instrument. Like every instrument it disturbs what \
     it measures, and like every honest instrument it says by how much. It does not guess, it does \

@@ -2,23 +2,9 @@
 
 use brickscope_sampler::perf::{self, PerfProgram};
 use brickscope_sampler::perf_event;
-use clap::ValueEnum;
 
 use crate::doctor::Finding;
-
-/// The source of a flamegraph's stacks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Via {
-    /// The measured spans of a run: exact, on any machine.
-    Spans,
-    /// Samples taken by brickscope, without privileges or other programs.
-    Sampler,
-    /// Samples taken by timers in the program itself, which must be brickscope. For systems that refuse the
-    /// sampler.
-    Timer,
-    /// Samples taken by `perf record`.
-    Perf,
-}
+use crate::flags::Via;
 
 /// What each source of stacks can do on this machine.
 #[derive(Debug)]

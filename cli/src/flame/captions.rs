@@ -3,8 +3,7 @@
 use brickscope::{Machine, Model, Phase, Run};
 use brickscope_analysis::stacks::{Class, Unit};
 
-use super::draw::{self, Look, amount};
-use super::summary::{Agreement, Compared, Latency, Share, Source, Summary};
+use super::summary::{Agreement, Compared, Frames, Hidden, Latency, Share, Source, Summary};
 use crate::figures::{fine_percent_of, points};
 use crate::text::{count, cut_front, printable, printable_text};
 
@@ -29,6 +28,16 @@ const MOST_WARNINGS: usize = 3;
 /// Shown for unknown facts. Stacks of other programs come without them.
 const UNKNOWN: &str = "not recorded";
 
+/// The text of a flamegraph besides its frames, and its width.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Look {
+    pub(crate) title: String,
+    /// The lines below the title: model, workload, machine, source, warnings. Long lines are wrapped.
+    pub(crate) subtitle: Vec<String>,
+    /// In pixels; `None` is as wide as the window.
+    pub(crate) width: Option<u32>,
+}
+
 impl Look {
     /// Title and subtitle of a summary's flamegraph.
     pub(crate) fn of(summary: &Summary) -> Self {
@@ -44,6 +53,37 @@ impl Look {
         }
         Self { title: title(summary), subtitle, width: None }
     }
+}
+
+/// A weight with its unit.
+pub(crate) fn amount(weight: u64, unit: Unit) -> String {
+    let ns = weight as f64;
+    match unit {
+        Unit::Samples if weight == 1 => "1 sample".to_owned(),
+        Unit::Samples => format!("{weight} samples"),
+        Unit::Nanoseconds if weight < 1_000 => format!("{weight} ns"),
+        Unit::Nanoseconds if weight < 1_000_000 => format!("{:.3} µs", ns / 1e3),
+        Unit::Nanoseconds if weight < 10_000_000_000 => format!("{:.3} ms", ns / 1e6),
+        Unit::Nanoseconds => format!("{:.3} s", ns / 1e9),
+    }
+}
+
+/// What a picture doesn't show in full, a sentence each.
+pub(super) fn of_hidden(hidden: &Hidden, unit: Unit, total: u64) -> Vec<String> {
+    let Hidden { width, left_out, unnamed, shortened } = *hidden;
+    let mut lines = Vec::new();
+    let mut say = |of: Frames, before: &str, after: &str, advice: &str| {
+        if of.frames > 0 {
+            let (frames, held) = (count(of.frames, "frame"), amount(of.weight, unit));
+            let share = fine_percent_of(of.weight, total);
+            lines.push(format!("{before}: {frames}{after}, together {held}, {share}{advice}"));
+        }
+    };
+    let advice = "; zoom in, or see the tooltip";
+    say(left_out, "left out", " narrower than 0.01 %", "");
+    say(unnamed, &format!("without its name at {width} pixels"), "", advice);
+    say(shortened, &format!("with a shortened name at {width} pixels"), "", advice);
+    lines
 }
 
 pub(super) fn title(summary: &Summary) -> String {
@@ -170,7 +210,7 @@ pub(super) fn headline(summary: &Summary) -> String {
 /// What the picture doesn't show in full, a sentence each.
 pub(super) fn hidden(summary: &Summary) -> Vec<String> {
     let hidden = summary.hidden.as_ref();
-    hidden.map_or_else(Vec::new, |hidden| draw::of_hidden(hidden, summary.unit, summary.total))
+    hidden.map_or_else(Vec::new, |hidden| of_hidden(hidden, summary.unit, summary.total))
 }
 
 /// The rows that a table leaves out: `and 3 more, together 1.2 ms, 0.50 %`. `weights` are those of all rows.

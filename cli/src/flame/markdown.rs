@@ -5,8 +5,7 @@ use std::fmt::Write;
 use brickscope_analysis::markdown::{code, longest_run, table, target};
 use brickscope_analysis::stacks::{Class, Unit};
 
-use super::captions::{self, Written};
-use super::draw::amount;
+use super::captions::{self, Written, amount};
 use super::summary::{Share, Summary};
 use crate::figures::fine_percent_of;
 pub(crate) use crate::text::markdown as escaped;

@@ -9,12 +9,13 @@ use std::{env, fs, io};
 use anyhow::{Context, Result, anyhow, bail};
 use brickscope::load::{self, Limit};
 use brickscope::{Profile, write_atomically};
-use brickscope_sampler::child::{End, end_with_parent};
 use brickscope_sampler::{Recording, Sampled, perf, perf_data, perf_event, resolve, timer};
 use tempfile::TempDir;
 
-use super::abilities::{Abilities, Via};
+use super::abilities::Abilities;
+use crate::child::{End, end_with_parent};
 use crate::family::{self, Lifeline};
+use crate::flags::Via;
 use crate::runs::{self, SAMPLES};
 use crate::{interrupt, private, progress};
 

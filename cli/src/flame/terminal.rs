@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use super::captions::{self, Written};
-use super::draw::amount;
+use super::captions::{self, Written, amount};
 use super::summary::Summary;
 use crate::figures::fine_percent_of;
 use crate::text::{columns, cut, cut_front, padded, printable_text, wrapped};

@@ -13,9 +13,11 @@ mod so_far;
 pub(crate) mod timing;
 
 use brickscope::Profile;
+#[cfg(feature = "flamegraph")]
+pub(crate) use brickscope_runs::SAMPLES;
 pub(crate) use brickscope_runs::{
-    FLAMEGRAPH, RunDir, SAMPLES, Written, folder_of, home, llama_bench, load, newest_receipt,
-    profile_in, receipt_file, receipt_files, receipt_in, sealed, spare,
+    FLAMEGRAPH, RunDir, Written, folder_of, home, llama_bench, load, newest_receipt, profile_in,
+    receipt_file, receipt_files, receipt_in, sealed, spare,
 };
 pub(crate) use finish::{Places, finish, into_lake, ready_for_lake, send};
 pub(crate) use named::{named, named_or_newest, newest_if_any};

@@ -48,3 +48,13 @@ fn a_build_without_a_client_says_how_to_get_it() {
     let said = text(&output.stderr);
     assert!(said.contains("built without it") && said.contains("--features full"), "{said}");
 }
+
+#[test]
+fn a_build_without_flamegraphs_says_how_to_get_it_and_makes_no_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("flames");
+    let Some(output) = answer(&["flamegraph", "-o", out.to_str().expect("UTF-8")]) else { return };
+    assert_eq!((output.status.code(), left(folder.path())), (Some(1), 0), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains("built without it") && said.contains("--features full"), "{said}");
+}

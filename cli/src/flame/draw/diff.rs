@@ -3,10 +3,11 @@
 use anyhow::Result;
 use brickscope_analysis::stacks::Stacks;
 
+use super::colours;
 use super::page::{Drawn, Page};
 use super::tree::{Block, Tree};
-use super::{Look, amount, colours};
 use crate::figures::{fine_percent_of, points};
+use crate::flame::captions::{Look, amount};
 
 /// The side whose widths are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,26 +11,15 @@ mod page;
 mod tree;
 
 use anyhow::Result;
-use brickscope_analysis::stacks::{Class, Stacks, Unit};
+use brickscope_analysis::stacks::{Class, Stacks};
 use inferno::flamegraph::color::Color;
 
 pub(crate) use self::diff::{Direction, diff_svg};
 pub(crate) use self::page::Picture;
 use self::page::{Drawn, Page};
 use self::tree::Tree;
-use super::summary::{Frames, Hidden};
+use super::captions::{Look, amount};
 use crate::figures::fine_percent_of;
-use crate::text::count;
-
-/// The text of a flamegraph besides its frames, and its width.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Look {
-    pub(crate) title: String,
-    /// The lines below the title: model, workload, machine, source, warnings. Long lines are wrapped.
-    pub(crate) subtitle: Vec<String>,
-    /// In pixels; `None` is as wide as the window.
-    pub(crate) width: Option<u32>,
-}
 
 /// The flamegraph of `stacks`, coloured by class. The same stacks give the same bytes.
 ///
@@ -78,37 +67,6 @@ fn legend(stacks: &Stacks, total: u64) -> Vec<(Color, String)> {
             )
         })
         .collect()
-}
-
-/// What a picture doesn't show in full, a sentence each.
-pub(crate) fn of_hidden(hidden: &Hidden, unit: Unit, total: u64) -> Vec<String> {
-    let Hidden { width, left_out, unnamed, shortened } = *hidden;
-    let mut lines = Vec::new();
-    let mut say = |of: Frames, before: &str, after: &str, advice: &str| {
-        if of.frames > 0 {
-            let (frames, held) = (count(of.frames, "frame"), amount(of.weight, unit));
-            let share = fine_percent_of(of.weight, total);
-            lines.push(format!("{before}: {frames}{after}, together {held}, {share}{advice}"));
-        }
-    };
-    let advice = "; zoom in, or see the tooltip";
-    say(left_out, "left out", " narrower than 0.01 %", "");
-    say(unnamed, &format!("without its name at {width} pixels"), "", advice);
-    say(shortened, &format!("with a shortened name at {width} pixels"), "", advice);
-    lines
-}
-
-/// A weight with its unit.
-pub(crate) fn amount(weight: u64, unit: Unit) -> String {
-    let ns = weight as f64;
-    match unit {
-        Unit::Samples if weight == 1 => "1 sample".to_owned(),
-        Unit::Samples => format!("{weight} samples"),
-        Unit::Nanoseconds if weight < 1_000 => format!("{weight} ns"),
-        Unit::Nanoseconds if weight < 1_000_000 => format!("{:.3} µs", ns / 1e3),
-        Unit::Nanoseconds if weight < 10_000_000_000 => format!("{:.3} ms", ns / 1e6),
-        Unit::Nanoseconds => format!("{:.3} s", ns / 1e9),
-    }
 }
 
 #[cfg(test)]

@@ -8,12 +8,13 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result, bail};
 use brickscope_analysis::stacks::Unit;
+use brickscope_analysis::text::xml;
 use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
-use super::of_hidden;
+use crate::flame::captions::of_hidden;
 use crate::flame::summary::{Frames, Hidden};
-use crate::text::{broken, columns, cut, printable_text, xml};
+use crate::text::{broken, columns, cut, printable_text};
 
 /// The contents of a page.
 pub(super) struct Page<'l> {

@@ -7,6 +7,7 @@ use brickscope_formats::export;
 
 use super::*;
 use crate::figures::{fine_percent_of, points};
+use crate::flame::summary::{Frames, Hidden};
 
 pub(in crate::flame) fn function(name: &str) -> Frame {
     Frame { name: name.to_owned(), level: Level::Function, class: Class::Other }

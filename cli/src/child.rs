@@ -4,7 +4,7 @@ use std::process::{Child, Command};
 
 /// How a command is told that its parent has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// It is killed.
     Kill,
     /// It is asked to end, for programs such as `perf record` that end what they run themselves.
@@ -14,25 +14,24 @@ pub enum End {
 /// Ends the process that `command` will start when the thread that starts it ends, or its whole process does, however
 /// that happens. So start it on a thread that waits for it.
 ///
-/// On Linux only, on the processors where [`perf_event`](crate::perf_event) samples; elsewhere this does nothing. What
-/// the process starts itself isn't tied.
-pub fn end_with_parent(command: &mut Command, how: End) {
+/// On Linux only; elsewhere this does nothing. What the process starts itself isn't tied.
+pub(crate) fn end_with_parent(command: &mut Command, how: End) {
     system::end_with_parent(command, how);
 }
 
 /// Asks a process to end, with SIGTERM. Does nothing on systems where [`end_with_parent`] doesn't, or if it has ended.
-pub fn ask_to_end(child: &Child) {
+pub(crate) fn ask_to_end(child: &Child) {
     system::ask_to_end(child);
 }
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(target_os = "linux"))]
 mod system {
     pub(super) fn end_with_parent(_: &mut super::Command, _: super::End) {}
 
     pub(super) fn ask_to_end(_: &super::Child) {}
 }
 
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[cfg(target_os = "linux")]
 mod system {
     #![allow(
         unsafe_code,
