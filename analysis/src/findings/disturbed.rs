@@ -180,9 +180,6 @@ fn had_it(longest: &CpuWait) -> String {
     )
 }
 
-/// The rule of threads that wait for each other.
-const OWN: &str = "threads-share-a-cpu";
-
 fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64) -> Finding {
     let threads = facts.threads();
     let (cpus, flags) = (facts.cpus(), facts.flags);
@@ -205,38 +202,36 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
         Some(_) => of.typical.left_out.disturbed.values().sum(),
         None => disturbed,
     };
+    // On how many CPUs more threads run.
+    let too_few = cpus.filter(|&cpus| by == Disturber::OwnThreads && !is_pushed && threads > cpus);
     let mut change = None;
     let (rule, advice, test) = match by {
-        Disturber::OwnThreads if !is_pushed => match cpus.filter(|&cpus| threads > cpus) {
-            Some(cpus) => {
-                change = Some(Change::Threads(cpus));
-                (
-                    OWN,
+        Disturber::OwnThreads if !is_pushed => {
+            let shared = || {
+                format!(
+                    "give each thread a CPU ({}){fewer}: threads shared a CPU in {disturbed} of {all}",
+                    flags.pin
+                )
+            };
+            let advice;
+            (change, advice) = match (too_few, longest) {
+                (Some(cpus), _) => (
+                    Some(Change::Threads(cpus)),
                     format!(
                         "{threads} threads run on {}: allow this process as many CPUs as threads (taskset, the container's \
-                     limits), or run `{} {cpus}`",
+                         limits), or run `{} {cpus}`",
                         count(cpus.into(), "CPU"),
                         flags.threads
                     ),
-                    None,
-                )
-            }
-            None => {
-                change = match (longest, threads) {
-                    (Some(_), 2..) => Some(Change::Threads(threads - 1)),
-                    (Some(_), _) => None,
-                    (None, _) => flags.is_ours.then_some(Change::Pinned),
-                };
-                let shared = || {
-                    format!(
-                        "give each thread a CPU ({}){fewer}: threads shared a CPU in {disturbed} of {all}",
-                        flags.pin
-                    )
-                };
-                let advice = longest.map_or_else(shared, |longest| share_less(facts, longest));
-                (OWN, advice, None)
-            }
-        },
+                ),
+                (None, Some(longest)) => (
+                    (threads > 1).then(|| Change::Threads(threads - 1)),
+                    share_less(facts, longest),
+                ),
+                (None, None) => (flags.is_ours.then_some(Change::Pinned), shared()),
+            };
+            ("threads-share-a-cpu", advice, None)
+        }
         Disturber::OwnThreads => (
             "other-programs",
             format!(
@@ -314,8 +309,8 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
             let [low, high] = typical.wall.interval_ns.unwrap_or([typical.wall.ns; 2]);
             // Batches of a prompt differ in tokens and positions, so their means can't be compared: what threads waited is
             // the most that can be gained.
-            match of.phase {
-                Phase::Prefill | Phase::Encode | Phase::Training => {
+            match (of.phase, too_few) {
+                (Phase::Prefill | Phase::Encode | Phase::Training, _) => {
                     let waited = waited_ns(facts, of);
                     if let Some(waited) = waited {
                         finding = finding.because(
@@ -327,11 +322,11 @@ fn finding(facts: &Facts<'_>, of: &PhaseFacts<'_>, by: Disturber, disturbed: u64
                 }
                 // Passes that waited for none had no more CPUs than the others: with one for each thread they may take as
                 // much less. With fewer threads, as long.
-                _ if matches!((rule, cpus), (OWN, Some(cpus)) if cpus < threads) => {
-                    let part = cpus.map_or(1.0, |cpus| f64::from(cpus) / f64::from(threads));
+                (_, Some(cpus)) => {
+                    let part = f64::from(cpus) / f64::from(threads);
                     Gain::between(of.mean_ns, of.least_ns, [saved(high), saved(low * part)])
                 }
-                _ => Gain::between(of.mean_ns, of.least_ns, [saved(high), saved(low)])
+                (_, None) => Gain::between(of.mean_ns, of.least_ns, [saved(high), saved(low)])
                     .map(|gain| gain.likely(saved(typical.wall.ns))),
             }
         }

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use brickscope_testing::command::{brickscope, text};
+use brickscope_testing::command::{self, brickscope, text};
 
 mod versions;
 
@@ -234,20 +234,17 @@ fn a_search_that_is_killed_or_stopped_goes_on() {
 
 /// A git that goes on to the real one, but for the first checkouts: at one it does what `line` says.
 fn git_that(dir: &Path, line: &str) -> std::ffi::OsString {
-    use std::os::unix::fs::PermissionsExt;
-
     let own = dir.join("bin");
     fs::create_dir_all(&own).expect("made");
     let path = std::env::var_os("PATH").expect("it is set");
     let real = std::env::split_paths(&path).map(|of| of.join("git")).find(|git| git.is_file());
     let real = real.expect("git").display().to_string();
     let script = format!(
-        "#!/bin/sh\ncase \" $* \" in *' checkout '*)\n  n=$(cat {dir}/n 2> /dev/null || echo 0)\n  n=$((n + 1))\n  \
-        echo $n > {dir}/n\n  if [ $n = 3 ]; then {line}; fi ;;\nesac\nexec {real} \"$@\"\n",
+        "case \" $* \" in *' checkout '*)\n  n=$(cat {dir}/n 2> /dev/null || echo 0)\n  n=$((n + 1))\n  \
+        echo $n > {dir}/n\n  if [ $n = 3 ]; then {line}; fi ;;\nesac\nexec {real} \"$@\"",
         dir = dir.display()
     );
-    fs::write(own.join("git"), script).expect("written");
-    fs::set_permissions(own.join("git"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    command::script(&own.join("git"), &script);
     let paths = std::iter::once(own).chain(std::env::split_paths(&path));
     std::env::join_paths(paths).expect("a list of paths")
 }

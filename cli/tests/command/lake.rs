@@ -1,7 +1,7 @@
 //! `brickscope collect` and `brickscope lake`: the runs of many writers in one folder, each whole, and once.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use brickscope::{BrickProfiler, MockClock, Phase, Profile, Request};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use brickscope_testing::command::{brickscope, run, text};
+use brickscope_testing::command::{self, brickscope, run, text};
 
 /// A run like no other, by its time.
 fn profile(nth: u64) -> Profile {
@@ -298,14 +298,13 @@ fn without_rows(folder: &Path, counts: &str) -> PathBuf {
     let names: Vec<String> = (0..n).map(|nth| format!("c{nth}")).collect();
     let kinds: String = names.iter().map(|name| format!("{name},BIGINT\\n")).collect();
     let script = format!(
-        "#!/bin/sh\ntold=$(cat)\nend='brickscope: the other result'\ncase \"$told\" in\n\
+        "told=$(cat)\nend='brickscope: the other result'\ncase \"$told\" in\n\
         *' AS c0'*) printf \"column_name,column_type\\n{kinds}$end\\n{}\\n{counts}\\n\" ;;\n\
         *'SELECT DISTINCT'*) printf \"column_name,column_type\\nv,VARCHAR\\n$end\\nv\\ntg128\\n\" ;;\n\
-        *) printf \"column_name,column_type\\nv,BIGINT\\n$end\\nv\\n\" ;;\nesac\n",
+        *) printf \"column_name,column_type\\nv,BIGINT\\n$end\\nv\\n\" ;;\nesac",
         names.join(",")
     );
-    fs::write(&duckdb, script).expect("there is room");
-    fs::set_permissions(&duckdb, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    command::script(&duckdb, &script);
     duckdb
 }
 
@@ -466,10 +465,9 @@ fn duckdb_keeps_what_it_can_not_hold_where_nobody_else_can_write() {
     run(&mut collect(&of, &lake));
     // In the place of DuckDB: it tells of the folder that it is given.
     let duckdb = dir.path().join("duckdb");
-    let script = "#!/bin/sh\nfolder=$(sed -n \"s/^SET temp_directory = '\\(.*\\)';$/\\1/p\")\n\
-        stat -c '%n %a %u' \"$folder\" >&2\nexit 1\n";
-    fs::write(&duckdb, script).expect("there is room");
-    fs::set_permissions(&duckdb, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let script = "folder=$(sed -n \"s/^SET temp_directory = '\\(.*\\)';$/\\1/p\")\n\
+        stat -c '%n %a %u' \"$folder\" >&2\nexit 1";
+    command::script(&duckdb, script);
     let ask = || {
         let mut asked = brickscope(&["lake", "trend", "--lake"]);
         asked.arg(&lake).env("BRICKSCOPE_DUCKDB", &duckdb).env("TMPDIR", dir.path());
@@ -497,8 +495,7 @@ fn what_one_asks_reaches_duckdb_as_a_text_after_its_settings_are_locked() {
     run(&mut collect(&of, &lake));
     // In the place of DuckDB: it keeps what it is told.
     let (duckdb, kept) = (dir.path().join("duckdb"), dir.path().join("told"));
-    fs::write(&duckdb, format!("#!/bin/sh\ncat > {}\nexit 1\n", kept.display())).expect("room");
-    fs::set_permissions(&duckdb, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    command::script(&duckdb, &format!("cat > {}\nexit 1", kept.display()));
     let query = "SELECT 'a'); COPY (SELECT 1) TO 'x';\n.system id\n--";
     let mut asked = brickscope(&["lake", "query", query, "--lake"]);
     asked.arg(&lake).env("BRICKSCOPE_DUCKDB", &duckdb).output().expect("it starts");

@@ -8,7 +8,7 @@ use brickscope::{
 };
 use tempfile::TempDir;
 
-use brickscope_testing::command::{adds_up, brickscope, run, text};
+use brickscope_testing::command::{self, adds_up, brickscope, run, text};
 
 const PTX: &str = ".version 7.0\n.target sm_70\n// q4k\n";
 
@@ -261,15 +261,11 @@ fn without_graphviz_the_drawing_is_refused_with_what_to_do() {
 #[cfg(unix)]
 #[test]
 fn graphviz_gets_the_whole_graph_and_its_faults_are_told() {
-    use std::os::unix::fs::PermissionsExt;
     let run = Run::of(&on_cpu());
     let dot = run.show(&["--as", "dot"]);
     let svg = |script: &str| {
         let bin = TempDir::new().expect("a temporary folder");
-        let path = bin.path().join("dot");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("it is written");
-        let executable = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&path, executable).expect("it is ours");
+        command::script(&bin.path().join("dot"), script);
         let path = format!("{}:/usr/bin:/bin", bin.path().display());
         let mut command = brickscope(&["show", run.path(), "--as", "svg"]);
         let output = command.env("PATH", path).output().expect("it starts");

@@ -2,7 +2,6 @@
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -22,12 +21,10 @@ fn commands() -> Vec<&'static str> {
 fn llama_cli(folder: &Path) {
     let program = programs().join("good/loads");
     let script = format!(
-        "#!/bin/sh\ncase \"$*\" in\n*'-t 1'*) export N_THREADS=1 ;;\n*) export SLOW=l_out-1 TIMES=8 ;;\nesac\nexec '{}'\n",
+        "case \"$*\" in\n*'-t 1'*) export N_THREADS=1 ;;\n*) export SLOW=l_out-1 TIMES=8 ;;\nesac\nexec '{}'",
         program.display()
     );
-    let file = folder.join("llama-cli");
-    fs::write(&file, script).expect("a new file");
-    fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    command::script(&folder.join("llama-cli"), &script);
 }
 
 #[test]

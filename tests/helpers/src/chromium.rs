@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Instant;
 
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
-use crate::patience::FAR;
+use crate::patience::tries_at_least;
 
 /// The first of the usual names that is on `PATH` and starts. On some systems the first is a script that
 /// only says which package to install.
@@ -62,15 +61,9 @@ fn open(
     Some(output)
 }
 
-/// How often a page of which nothing came is opened at least.
+/// How often a page of which nothing came is opened at least: a browser that gets no CPU for long ends it, which is not the
+/// page's fault.
 const LEAST_TRIES: u32 = 5;
-
-/// The numbers of tries to open a page: a browser that gets no CPU for long ends it, which is not the page's fault. Where
-/// one try takes long there are some all the same.
-fn tries() -> impl Iterator<Item = u32> {
-    let begun = Instant::now();
-    (0..).take_while(move |&n| n < LEAST_TRIES || begun.elapsed() < FAR)
-}
 
 /// How the attribute begins that a page's script sets.
 const SEEN: &str = " seen=\"";
@@ -80,7 +73,7 @@ const SEEN: &str = " seen=\"";
 /// without a browser.
 pub fn seen<T: DeserializeOwned>(page: &str, name: &str, window: [u32; 2]) -> Option<T> {
     let mut dom = String::new();
-    for _ in tries() {
+    for _ in tries_at_least(LEAST_TRIES) {
         let dir = TempDir::new().expect("a temporary folder");
         let output = open(dir.path(), page, name, window, &["--dump-dom".to_owned()])?;
         dom = String::from_utf8(output.stdout).expect("UTF-8");
@@ -97,7 +90,7 @@ pub fn seen<T: DeserializeOwned>(page: &str, name: &str, window: [u32; 2]) -> Op
 /// A screenshot of the page as PNG. `None` without a browser.
 pub fn screenshot(page: &str, name: &str, window: [u32; 2]) -> Option<Vec<u8>> {
     let mut said = String::new();
-    for _ in tries() {
+    for _ in tries_at_least(LEAST_TRIES) {
         let dir = TempDir::new().expect("a temporary folder");
         let screenshot = dir.path().join("screenshot.png");
         let to = format!("--screenshot={}", screenshot.display());

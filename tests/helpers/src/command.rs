@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
@@ -68,6 +69,24 @@ fn this_command_here() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let program = fs::metadata(program()).ok()?;
     Some(format!("{} {} {:?}", boot.trim(), program.len(), program.modified().ok()?))
+}
+
+/// Writes a shell script that can be started at once.
+///
+/// Another process writes it: a file that this one writes is open in each child that other threads start meanwhile, until
+/// that is a program of its own, and "text file busy" is what comes of starting it.
+///
+/// # Panics
+///
+/// If it can't be written.
+pub fn script(path: &Path, lines: &str) {
+    let mut writing = Command::new("sh");
+    writing.args(["-c", r#"cat > "$0" && chmod 755 "$0""#]).arg(path).stdin(Stdio::piped());
+    let mut writing = writing.spawn().expect("a shell");
+    let mut to = writing.stdin.take().expect("a pipe");
+    write!(to, "#!/bin/sh\n{lines}\n").expect("it reads");
+    drop(to);
+    assert!(writing.wait().expect("a child").success(), "{}", path.display());
 }
 
 /// The command with these arguments, and with the cache folder of the tests. What it runs runs on one thread, unless the

@@ -64,8 +64,13 @@ pub fn unless_it_hangs<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'sta
 /// The numbers of tries, from 0, for what depends on how much CPU time a program is given: at least one, and more until
 /// [`FAR`] has passed. Who has made all of them says with [`skipped`] what didn't happen.
 pub fn tries() -> impl Iterator<Item = u32> {
+    tries_at_least(1)
+}
+
+/// The same, and so many of them at least, however long each takes.
+pub fn tries_at_least(least: u32) -> impl Iterator<Item = u32> {
     let begun = Instant::now();
-    (0..).take_while(move |&n| n == 0 || begun.elapsed() < FAR)
+    (0..).take_while(move |&n| n < least || begun.elapsed() < FAR)
 }
 
 /// Calls `attempt` with the number of each of the [`tries`] until it returns something to judge. An error says why there

@@ -402,15 +402,12 @@ fn two_programs_are_measured_in_turns() {
 #[cfg(unix)]
 #[test]
 fn an_engine_of_ones_own_runs_in_turns_if_it_saves_its_run_where_it_is_told() {
-    use std::os::unix::fs::PermissionsExt;
-
     let dir = folder();
     let engine = |name: &str, does: &str| {
         let file = dir.path().join(name);
         // It knows of no argument but one.
         let read = r#"while [ $# -gt 0 ]; do [ "$1" = --out ] && out=$2; shift; done"#;
-        fs::write(&file, format!("#!/bin/sh\n{read}\n{does}\n")).expect("written");
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("it may run");
+        command::script(&file, &format!("{read}\n{does}"));
         str(&file).to_owned()
     };
     let model = fixture("tiny-Q8_0.gguf");
