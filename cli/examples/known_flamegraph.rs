@@ -1,7 +1,7 @@
 //! A program with a known flamegraph, to test samplers:
 //!
 //! ```sh
-//! cargo build --release -p brickscope-cli --example known_flamegraph
+//! cargo build --release -p brickscope-cli --features flamegraph --bin brickscope --example known_flamegraph
 //! brickscope flamegraph -- target/release/examples/known_flamegraph plain 4000
 //! brickscope flamegraph -- target/release/examples/known_flamegraph forward model.gguf 600
 //! ```

@@ -64,7 +64,14 @@ pub(crate) fn examine() -> Vec<Finding> {
         clock::counter(),
         clock::resolution(),
         perf::counters(),
+        #[cfg(feature = "flamegraph")]
         perf::sampling(),
+        #[cfg(not(feature = "flamegraph"))]
+        Finding::bad(
+            "sampling",
+            "this brickscope was built without it",
+            "cargo install --path cli --profile dist --features full",
+        ),
         cpu::simd(),
         cpu::huge_pages(),
         cpu::limit(),

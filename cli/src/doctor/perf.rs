@@ -1,8 +1,6 @@
 //! Hardware counters and sampling, both through `perf_event_open`.
 
-use std::fs;
-
-use brickscope::{probe_counters, probe_sampling};
+use brickscope::probe_counters;
 
 use super::Finding;
 
@@ -35,15 +33,16 @@ pub(super) fn counters() -> Finding {
     }
 }
 
+#[cfg(feature = "flamegraph")]
 pub(super) fn sampling() -> Finding {
     const NAME: &str = "sampling";
     let read = |name: &str| {
-        let text = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
+        let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
         Some(format!("{name}={}", text.trim()))
     };
     let settings: Vec<_> =
         ["perf_event_paranoid", "kptr_restrict"].into_iter().filter_map(read).collect();
-    match probe_sampling() {
+    match brickscope::probe_sampling() {
         Ok(()) => Finding::good(NAME, format!("own code, by cpu-clock; {}", settings.join(", "))),
         Err(missing) => Finding::bad(NAME, missing.what, missing.fix),
     }

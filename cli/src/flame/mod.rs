@@ -9,9 +9,9 @@ pub(crate) mod abilities;
 mod agreement;
 #[cfg(feature = "flamegraph")]
 pub(crate) mod baseline;
-#[cfg_attr(not(feature = "flamegraph"), expect(dead_code, reason = "`history` needs a part of it"))]
+#[cfg_attr(not(feature = "flamegraph"), allow(dead_code, reason = "`history` needs a part of it"))]
 pub(crate) mod captions;
-#[cfg_attr(not(feature = "flamegraph"), expect(dead_code, reason = "`history` needs a part of it"))]
+#[cfg_attr(not(feature = "flamegraph"), allow(dead_code, reason = "`history` needs a part of it"))]
 pub(crate) mod diff;
 #[cfg(feature = "flamegraph")]
 pub(crate) mod draw;
@@ -22,7 +22,7 @@ pub(crate) mod index;
 pub(crate) mod input;
 #[cfg(feature = "flamegraph")]
 pub(crate) mod join;
-#[cfg_attr(not(feature = "flamegraph"), expect(dead_code, reason = "`history` needs a part of it"))]
+#[cfg_attr(not(feature = "flamegraph"), allow(dead_code, reason = "`history` needs a part of it"))]
 pub(crate) mod markdown;
 #[cfg(feature = "flamegraph")]
 pub(crate) mod record;

@@ -119,7 +119,6 @@ fn to_print_for_nobody_is_no_error_and_the_run_is_written() {
         &["export", &run_in, "--format", "csv", "-o", "-"],
         &["export", &run_in, "--format", "chrome", "-o", "-"],
         &["export", &run_in, "--format", "chrome", "-o", "/dev/stdout"],
-        #[cfg(feature = "parquet")]
         &["export", &run_in, "--format", "parquet", "-o", "-"],
         &["report", &run_in, "-o", "-"],
         &["report", &run_in, "--json"],

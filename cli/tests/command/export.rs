@@ -62,13 +62,9 @@ fn each_form_has_its_file_in_the_folder_of_the_run() {
         (&["-f", "csv", "--table", "spans"], "spans.csv", b"device,stream,row"),
         (&["-f", "csv", "--table", "passes"], "passes.csv", b"device,stream,pass"),
         (&["-f", "csv", "--table", "totals"], "totals.csv", b"device,stream,phase"),
-        #[cfg(feature = "parquet")]
         (&["-f", "parquet"], "spans.parquet", b"PAR1"),
-        #[cfg(feature = "parquet")]
         (&["-f", "parquet", "--table", "spans"], "spans.parquet", b"PAR1"),
-        #[cfg(feature = "parquet")]
         (&["-f", "parquet", "--table", "requests"], "requests.parquet", b"PAR1"),
-        #[cfg(feature = "parquet")]
         (&["-f", "parquet", "--table", "intervals"], "intervals.parquet", b"PAR1"),
     ] {
         let path = dir.path().join(file);

@@ -17,16 +17,13 @@ mod history;
 mod hostile_names;
 mod import;
 mod kill;
-#[cfg(feature = "parquet")]
 mod lake;
-#[cfg(feature = "load")]
 mod load;
 mod man;
 mod metrics;
 mod names;
 mod no_end;
 mod not_finite;
-#[cfg(feature = "otlp")]
 mod otlp;
 mod profile;
 mod receipt;

@@ -6,7 +6,7 @@ use brickscope::{BrickId, BrickProfiler, MockClock, Phase, Profile};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use brickscope_testing::command::{self, brickscope, run, text};
+use brickscope_testing::command::{brickscope, run, text};
 
 /// Decode passes of one brick that take this many nanoseconds, each one more than the last.
 fn profile(ns: u64) -> Profile {
@@ -181,6 +181,7 @@ fn a_folder_is_a_page_of_its_runs_with_links_to_reports_that_are_there() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_page_is_opened_where_there_is_a_display_and_else_said_where_it_is() {
+    use brickscope_testing::command::script;
     use brickscope_testing::patience::{first_to_judge, until};
 
     let dir = runs();
@@ -199,7 +200,7 @@ fn a_page_is_opened_where_there_is_a_display_and_else_said_where_it_is() {
     fs::create_dir(&programs).expect("made");
     let path = programs.clone() + ":" + &std::env::var("PATH").unwrap_or_default();
     let browser = at(&dir, "programs/xdg-open");
-    let opens = |script: &str| command::script(browser.as_ref(), script);
+    let opens = |lines: &str| script(browser.as_ref(), lines);
     let with = [("DISPLAY", ":7"), ("PATH", path.as_str())];
     let opened = at(&dir, "opened");
     opens(&format!("printf %s \"$1\" > '{opened}'"));

@@ -273,7 +273,6 @@ fn a_thread_or_a_process_that_can_not_start_is_an_error() {
     fs::set_permissions(&model_here, fs::Permissions::from_mode(0o644)).expect("it is ours");
     for args in [
         &["profile", "model.gguf", "--threads", "2"][..],
-        #[cfg(feature = "top")]
         &["top", "model.gguf", "--once"],
         &["benchmark", "model.gguf", "--threads", "2"],
         &["benchmark", "model.gguf", "--processes", "2"],

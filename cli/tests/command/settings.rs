@@ -92,7 +92,6 @@ fn threads_and_the_folder_of_runs_are_taken_and_flags_win() {
     assert_ne!(text(&run(&mut in_folder(folder.path(), &["ls"])).stdout), "");
 }
 
-#[cfg(feature = "parquet")]
 #[test]
 fn a_lake_is_that_of_the_file_unless_one_is_named() {
     let folder = TempDir::new().expect("a folder");

@@ -4,12 +4,10 @@
 mod check_overhead;
 mod flamegraph;
 mod honest;
-#[cfg(feature = "top")]
 mod interrupt;
 mod machine;
 mod main_job;
 mod roofline;
-#[cfg(feature = "top")]
 mod top;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
