@@ -458,6 +458,10 @@ fn a_single_process_is_no_replicate_however_many_samples_it_took() {
 fn circumstances() -> view::Circumstances {
     view::Circumstances {
         commands: ["old/engine -m 'a b.gguf'", "new/engine -m 'a b.gguf'"].map(str::to_owned),
+        again: Some(
+            "brickscope versus \"old/engine -m 'a b.gguf'\" \"new/engine -m 'a b.gguf'\""
+                .to_owned(),
+        ),
         engines: [None, None],
         machine: Some("a CPU, 2 CPUs, 8.2 GB, linux x86_64".to_owned()),
         others_share: Some(0.031),

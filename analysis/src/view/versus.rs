@@ -23,6 +23,9 @@ use crate::words::{change_of, digits, shell_word, time};
 pub struct Circumstances {
     /// What was compared, as a shell would have it.
     pub commands: [String; 2],
+    /// The command that compares them again, for a table that strangers read.
+    #[serde(skip)]
+    pub again: Option<String>,
     /// The engine of either side, with its version, if it is known.
     pub engines: [Option<String>; 2],
     /// The machine.
@@ -36,6 +39,10 @@ pub struct Circumstances {
     /// What else a reader has to know, a sentence each.
     pub notes: Vec<String>,
 }
+
+/// Where whoever reads a table finds the program that made it.
+const HOME: &str = env!("CARGO_PKG_REPOSITORY");
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A part of a pass is shown from this share of all that moved on.
 const LEAST: f64 = 0.02;
@@ -148,7 +155,7 @@ pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
     let _ = writeln!(out);
     for (label, text) in lines(versus, ran, true) {
         let label = label.trim();
-        let is_command = label == "A" || label == "B";
+        let is_command = ["A", "B", "again"].contains(&label);
         // Nothing in code is markup, but the sign that ends it.
         let text = match is_command {
             true => format!("`{}`", printable_text(&text).replace('`', "'")),
@@ -156,6 +163,7 @@ pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
         };
         let _ = match label {
             "" => writeln!(out, "\n{text}"),
+            "again" => writeln!(out, "- again: {text}, of [brickscope {VERSION}]({HOME})"),
             label => writeln!(out, "- {label}: {text}"),
         };
     }
@@ -355,6 +363,7 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
     let comparison = &versus.comparison;
     let mut lines: Vec<(&str, String)> =
         ["A        ", "B        "].into_iter().zip(ran.commands.iter().cloned()).collect();
+    lines.extend(ran.again.iter().filter(|_| is_short).map(|again| ("again    ", again.clone())));
     let [a, b] = &ran.engines;
     if let (Some(a), true) = (a, a == b) {
         lines.push(("engine   ", a.clone()));

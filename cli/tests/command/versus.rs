@@ -106,6 +106,9 @@ fn a_table_for_an_issue_has_no_folders() {
         let output = versus(&[&program, &slow(&program), "--within", "1ms", form]);
         let said = text(&output.stdout);
         assert!(said.contains("- A: `loads`\n- B: `SLOW=l_out-1 TIMES=4 loads`\n"), "{said}");
+        let again =
+            "- again: `brickscope versus loads 'SLOW=l_out-1 TIMES=4 loads'`, of [brickscope ";
+        assert!(said.contains(again), "{said}");
         let folder = Path::new(&program).parent().expect("a folder").display().to_string();
         assert!(!said.contains(&folder), "{said}");
         assert!(said.contains("| DownProjection |"), "{said}");
