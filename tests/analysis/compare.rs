@@ -622,9 +622,9 @@ fn layers_that_moved_and_kernels_that_came_and_went_are_told_with_the_bricks() {
         "- layers: prefill (pp512): in all 4 layers alike (90 % of it), +860 µs to +900 µs in \
          each\n",
         "- layers: decode (tg128): most of it in layer 1 (75 %), there in GateProjection\n",
-        "- kernels: decode (tg128): mul\\_mat\\_q4\\_k (190 ms) became mul\\_mat\\_q8\\_0 \
+        "- kernels: decode (tg128): mul\\_mat\\_q4\\_k (190 ms a pass) became mul\\_mat\\_q8\\_0 \
          (201 ms) in GateProjection and QkvProjection\n",
-        "- kernels: decode (tg128): only B has rms\\_norm\\_mul (900 µs) in FusedNorm\n",
+        "- kernels: decode (tg128): only B has rms\\_norm\\_mul (900 µs a pass) in FusedNorm\n",
     ] {
         assert!(short.contains(line), "{line}{short}");
     }

@@ -100,7 +100,7 @@ fn not_verified(comparison: &Comparison) -> String {
 /// The most bricks that a sentence names.
 const MOST_NAMED: usize = 4;
 
-/// `decode (tg128) is 2.9 % slower [2.1, 3.8] due to GateProjection …`.
+/// `decode (tg128) is 2.9 % slower [2.1, 3.8]: GateProjection takes +8.0 % …`. That says where the time went, and not why.
 fn changed(test: &TestChange, how: &str) -> String {
     let verdict = test.whole.verdict;
     let bricks = parts(test, verdict);
@@ -108,18 +108,20 @@ fn changed(test: &TestChange, how: &str) -> String {
     let ends = [test.whole.low, test.whole.high].map(|end| end.unwrap_or(0.0));
     // "slower" is followed by how much slower, not by a negative number.
     let [low, high] = if verdict == Verdict::Faster { [-ends[1], -ends[0]] } else { ends };
-    let cause = match &bricks[..] {
+    let within = match &bricks[..] {
         [] => ", but no single brick can be named".to_owned(),
-        bricks => {
-            let names: Vec<String> = bricks.iter().take(MOST_NAMED).map(|row| named(row)).collect();
+        [first, others @ ..] => {
+            let takes = format!("{} takes {}", printable(&first.name), interval(first));
+            let others = others.iter().take(MOST_NAMED - 1).map(|row| named(row));
+            let names: Vec<String> = [takes].into_iter().chain(others).collect();
             let more = match bricks.len().saturating_sub(MOST_NAMED) {
                 0 => String::new(),
                 n => format!(" and {n} more"),
             };
-            format!(" due to {}{more}", names.join(", "))
+            format!(": {}{more}", names.join(", "))
         }
     };
-    format!("{} is {} {how} [{}, {}]{cause}", title(test), percent(size), plain(low), plain(high))
+    format!("{} is {} {how} [{}, {}]{within}", title(test), percent(size), plain(low), plain(high))
 }
 
 /// The rows below the whole that have this verdict, those that changed by the most time first: bricks

@@ -122,15 +122,18 @@ impl Changed<'_> {
             true => "in no brick".to_owned(),
             false => format!("in {}", listed(&bricks, MOST_NAMES)),
         };
-        match (self.kernels(|of| &of.only_a), self.kernels(|of| &of.only_b)) {
+        let has_a = self.bricks.iter().any(|of| !of.only_a.is_empty());
+        // Said once in a line.
+        let of_b = if has_a { "" } else { " a pass" };
+        match (self.kernels(|of| &of.only_a, " a pass"), self.kernels(|of| &of.only_b, of_b)) {
             (a, b) if b.is_empty() => format!("only A has {a} {within}"),
             (a, b) if a.is_empty() => format!("only B has {b} {within}"),
             (a, b) => format!("{a} became {b} {within}"),
         }
     }
 
-    /// Those of one side, each with its time in all of the bricks.
-    fn kernels(&self, of: fn(&KernelsOfBrick) -> &Vec<KernelTime>) -> String {
+    /// Those of one side, each with its time in all of the bricks, and what that is of.
+    fn kernels(&self, of: fn(&KernelsOfBrick) -> &Vec<KernelTime>, per: &str) -> String {
         let mut all: Vec<(&str, f64)> = Vec::new();
         for kernel in self.bricks.iter().flat_map(|brick| of(brick)) {
             match all.iter_mut().find(|(name, _)| *name == kernel.kernel) {
@@ -138,7 +141,7 @@ impl Changed<'_> {
                 None => all.push((kernel.kernel.as_str(), kernel.ns)),
             }
         }
-        let told = all.iter().map(|&(name, ns)| format!("{} ({})", brief(name), time(ns)));
+        let told = all.iter().map(|&(name, ns)| format!("{} ({}{per})", brief(name), time(ns)));
         listed(&told.collect::<Vec<_>>(), MOST_NAMES)
     }
 }

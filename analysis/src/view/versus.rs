@@ -117,7 +117,7 @@ fn table(out: &mut String, title: &str, test: &TestChange, moved: &Moved, rows: 
         "B",
         "B − A",
         if moved.interval_ns.is_some() { "±" } else { "" },
-        if is_moved(test) { "   of it" } else { "" }
+        if is_moved(test) { "  of B − A" } else { "" }
     );
     for row in rows {
         let _ = writeln!(out, "{}", row.text(is_moved(test)));
@@ -132,7 +132,9 @@ pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
     let _ = write!(out, "| | {head_a} | {head_b} | B takes |\n|---|--:|--:|---|\n");
     for (test, moved) in versus.tests() {
         let [a, b] = moved.typical_ns.map(|ns| pace(test, ns));
-        let (name, takes) = (markdown(&title(test)), takes(&test.whole, moved));
+        // Beside two rates, which fall by less than times grow.
+        let takes = takes(&test.whole, moved).replacen(" %", " % time", 1);
+        let name = markdown(&title(test));
         let _ = writeln!(out, "| {name} | {a} | {b} | {takes} |");
     }
     // Tables of their own: rates and times in one column would be added up by whoever reads down.
@@ -144,7 +146,7 @@ pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
             "\n| {} | {head_a} | {head_b} | B − A |{}{}\n|---|--:|--:|--:|{}{}",
             markdown(&title_of_pass(test)),
             more(has_half, " ± |"),
-            more(is_moved, " of it |"),
+            more(is_moved, " of B − A |"),
             more(has_half, "--:|"),
             more(is_moved, "--:|")
         );
@@ -163,7 +165,7 @@ pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
         };
         let _ = match label {
             "" => writeln!(out, "\n{text}"),
-            "again" => writeln!(out, "- again: {text}, of [brickscope {VERSION}]({HOME})"),
+            "again" => writeln!(out, "- to repeat it: {text}, of [brickscope {VERSION}]({HOME})"),
             label => writeln!(out, "- {label}: {text}"),
         };
     }
@@ -233,7 +235,7 @@ struct TableRow {
 impl TableRow {
     fn text(&self, is_moved: bool) -> String {
         let ns = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), time);
-        let of_it = if is_moved { format!("{:>8}", self.of_it()) } else { String::new() };
+        let of_it = if is_moved { format!("{:>10}", self.of_it()) } else { String::new() };
         let half = self.half();
         let [a, b] = [self.a_ns, self.b_ns].map(ns);
         let moved = change_of(self.moved_ns);
@@ -341,8 +343,8 @@ fn half(versus: &Versus) -> Option<String> {
     tables().next()?;
     let has_interval = tables().any(|(_, moved)| moved.interval_ns.is_some());
     let mut text = match has_interval {
-        true => "± is the half of its 95 % interval over the pairs".to_owned(),
-        false => format!("it has no interval, which takes {LEAST_PROCESSES} pairs"),
+        true => "± is half of the 95 % interval of B − A over the pairs".to_owned(),
+        false => format!("B − A has no interval, which takes {LEAST_PROCESSES} pairs"),
     };
     if has_interval && tables().any(|(test, _)| !is_moved(test)) {
         text.push_str(", of a test that is inconclusive for all its bricks at once");
@@ -361,9 +363,11 @@ fn half(versus: &Versus) -> Option<String> {
 /// `is_short` says that no table has the layers.
 fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static str, String)> {
     let comparison = &versus.comparison;
-    let mut lines: Vec<(&str, String)> =
-        ["A        ", "B        "].into_iter().zip(ran.commands.iter().cloned()).collect();
-    lines.extend(ran.again.iter().filter(|_| is_short).map(|again| ("again    ", again.clone())));
+    // The command that compares both again has both in it.
+    let mut lines: Vec<(&str, String)> = match ran.again.as_ref().filter(|_| is_short) {
+        Some(again) => vec![("again    ", again.clone())],
+        None => ["A        ", "B        "].into_iter().zip(ran.commands.iter().cloned()).collect(),
+    };
     let [a, b] = &ran.engines;
     if let (Some(a), true) = (a, a == b) {
         lines.push(("engine   ", a.clone()));
@@ -379,10 +383,16 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
     if !differ.is_empty() {
         lines.push(("differ   ", differ.join("; ")));
     }
-    for (test, _) in versus.tests() {
+    for (test, moved) in versus.tests() {
+        // The others are in the table.
+        let shown: Vec<String> = match is_told(test, moved) {
+            true => rows(test, moved).into_iter().map(|row| row.name).collect(),
+            false => Vec::new(),
+        };
         for (letter, names) in [("A", &test.only_in_a), ("B", &test.only_in_b)] {
+            let names = names.iter().filter(|name| !shown.contains(name));
+            let names: Vec<String> = names.map(|name| printable(name)).collect();
             if !names.is_empty() {
-                let names: Vec<String> = names.iter().map(|name| printable(name)).collect();
                 let what = format!("{}: only {letter} has {}", title(test), names.join(", "));
                 lines.push(("bricks   ", what));
             }
@@ -400,7 +410,7 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
     lines.extend(ran.machine.iter().map(|machine| ("machine  ", machine.clone())));
     let [a, b] = [&comparison.a, &comparison.b];
     let mut how = format!(
-        "{} of runs in turns in {}",
+        "{} of runs in turns, {} in all",
         count(ran.pairs as u64, "pair"),
         time(ran.seconds * 1e9)
     );
@@ -420,7 +430,9 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
     lines.extend(ran.notes.iter().map(|note| ("note     ", note.clone())));
     let level = 100.0 * LEVEL;
     let passes = match versus.counted {
-        Counted::MiddleHalf => "the passes in the middle half of each run by their time",
+        Counted::MiddleHalf => {
+            "the passes of each run of which a quarter were faster and a quarter slower"
+        }
         Counted::FastestQuarter => {
             "the fastest quarter of the passes of each run, since most passes were disturbed"
         }
@@ -429,8 +441,8 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
     lines.push((
         "         ",
         format!(
-            "B − A is of {passes}{half}. Of comparisons of two equal commands, at most {level} % end with a verdict of slower \
-             or faster."
+            "Times are of {passes}{half}. Of comparisons of two equal commands, at most {level} % end with a verdict of slower \
+             or faster; intervals in brackets are wide enough for that."
         ),
     ));
     lines

@@ -145,7 +145,7 @@ fn sets_in_every_form_with_the_exit_code_of_what_was_found() {
     let (code, text, _) = brickscope(&["compare", str(&a), str(&slower)]);
     assert_eq!(code, 1, "{text}");
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains(" % slower [") && words.contains("] due to GateProjection +"), "{text}");
+    assert!(words.contains(" % slower [") && words.contains("]: GateProjection takes +"), "{text}");
     assert!(text.contains("run in turns: 10 neighbouring pairs"), "{text}");
     let table = text.lines().filter(|line| !line.starts_with("A ") && !line.starts_with("B "));
     assert_eq!(table.clone().find(|line| line.chars().count() > 80), None, "{text}");
