@@ -430,11 +430,9 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
     lines.extend(ran.notes.iter().map(|note| ("note     ", note.clone())));
     let level = 100.0 * LEVEL;
     let passes = match versus.counted {
-        Counted::MiddleHalf => {
-            "the passes of each run of which a quarter were faster and a quarter slower"
-        }
+        Counted::MiddleHalf => "each run's passes without their fastest and their slowest quarter",
         Counted::FastestQuarter => {
-            "the fastest quarter of the passes of each run, since most passes were disturbed"
+            "the fastest quarter of each run's passes, since most were disturbed"
         }
     };
     let half = half(versus).map_or_else(String::new, |half| format!("; {half}"));
