@@ -619,7 +619,7 @@ fn layers_that_moved_and_kernels_that_came_and_went_are_told_with_the_bricks() {
     insta::assert_snapshot!("versus_layers", text);
     let short = view::versus_markdown(&found, &circumstances());
     for line in [
-        "- layers: prefill (pp512): in all 4 layers alike (90 % of it), +860 µs to +900 µs in \
+        "- layers: prefill (pp512): in all 4 layers alike (90 % of B − A), +860 µs to +900 µs in \
          each\n",
         "- layers: decode (tg128): most of it in layer 1 (75 %), there in GateProjection\n",
         "- kernels: decode (tg128): mul\\_mat\\_q4\\_k (190 ms a pass) became mul\\_mat\\_q8\\_0 \

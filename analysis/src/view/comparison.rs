@@ -111,7 +111,7 @@ fn changed(test: &TestChange, how: &str) -> String {
     let within = match &bricks[..] {
         [] => ", but no single brick can be named".to_owned(),
         [first, others @ ..] => {
-            let takes = format!("{} takes {}", printable(&first.name), interval(first));
+            let takes = format!("{} takes {}", printable(&first.name), in_time(&interval(first)));
             let others = others.iter().take(MOST_NAMED - 1).map(|row| named(row));
             let names: Vec<String> = [takes].into_iter().chain(others).collect();
             let more = match bricks.len().saturating_sub(MOST_NAMED) {
@@ -238,6 +238,11 @@ fn interval(row: &Change) -> String {
         }
         _ => "n/a".to_owned(),
     }
+}
+
+/// `+3.1 % time [+2.4, +3.9]`: beside rates, which fall by less than times grow, or where it might be a share.
+pub(super) fn in_time(interval: &str) -> String {
+    interval.replacen(" %", " % time", 1)
 }
 
 /// A fraction in percent, without its sign: two digits after the point below 1 %.

@@ -30,7 +30,7 @@ pub(super) fn layers_in_words(moved: &Moved, is_moved: bool, is_short: bool) -> 
             let n = layers.layers.len();
             let all = share(layers.in_layers.moved_ns);
             let [least, most] = ends(layers);
-            Some(format!("in all {n} layers alike ({all} of it), {least} to {most} in each"))
+            Some(format!("in all {n} layers alike ({all} of B − A), {least} to {most} in each"))
         }
         Some(LayerSpread::Most { layers: few, brick }) => {
             let of = layers.layers.iter().filter(|of| of.layer.is_some_and(|of| few.contains(&of)));

@@ -8,7 +8,7 @@ use brickscope_profile::text::{
 use brickscope_profile::{Profile, save, secrets};
 use serde::{Deserialize, Serialize};
 
-use super::comparison::{comparison_headline, percent, signed, title};
+use super::comparison::{comparison_headline, in_time, percent, signed, title};
 use super::doubts::doubts;
 use super::moved::{bytes_in_words, kernels_in_words, layers_in_words, share_of_it};
 use crate::compare::{
@@ -132,8 +132,7 @@ pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
     let _ = write!(out, "| | {head_a} | {head_b} | B takes |\n|---|--:|--:|---|\n");
     for (test, moved) in versus.tests() {
         let [a, b] = moved.typical_ns.map(|ns| pace(test, ns));
-        // Beside two rates, which fall by less than times grow.
-        let takes = takes(&test.whole, moved).replacen(" %", " % time", 1);
+        let takes = in_time(&takes(&test.whole, moved));
         let name = markdown(&title(test));
         let _ = writeln!(out, "| {name} | {a} | {b} | {takes} |");
     }
@@ -439,8 +438,8 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
     lines.push((
         "         ",
         format!(
-            "Times are of {passes}{half}. Of comparisons of two equal commands, at most {level} % end with a verdict of slower \
-             or faster; intervals in brackets are wide enough for that."
+            "Times are of {passes}{half}. Of comparisons of two equal commands, at most {level} % call anything slower or faster; \
+             intervals in brackets are wide enough for that."
         ),
     ));
     lines
