@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::compare::{
-    Change, Compared, Comparison, LEAST_PROCESSES, Outcome, Pairing, Sample, TestChange, Verdict,
+    Change, Compared, Comparison, LEAST_PROCESSES, LeftOutTest, Outcome, Pairing, Sample,
+    TestChange, Verdict,
 };
 use crate::text::{markdown, wrap};
 use crate::view::doubts::doubts;
@@ -48,6 +49,7 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
     let unclear: Vec<&TestChange> = with(Verdict::Inconclusive).collect();
     let is_all = unclear.len() == comparison.tests.len() && sentences.is_empty();
     sentences.extend(inconclusive(&unclear, is_all, comparison));
+    sentences.extend(left_out(comparison));
     if sentences.is_empty() {
         let most = tests()
             .flat_map(|test| [test.whole.low, test.whole.high])
@@ -169,6 +171,33 @@ fn inconclusive(tests: &[&TestChange], is_all: bool, comparison: &Comparison) ->
     };
     by_reason.iter().map(sentence).collect()
 }
+
+/// The tests of A that B may be slower in, though nobody knows, since not all processes have them.
+fn left_out(comparison: &Comparison) -> Option<String> {
+    let open: Vec<&LeftOutTest> =
+        comparison.left_out.iter().filter(|test| test.leaves_open()).collect();
+    let first = open.first()?;
+    let more = match open.len() - 1 {
+        0 => String::new(),
+        n => format!(", and {}", count(n as u64, "more test")),
+    };
+    Some(format!("nothing can be said of {} ({first}){more}", printable(&first.name)))
+}
+
+/// Why tests weren't compared, a line for each.
+pub(super) fn not_compared(comparison: &Comparison) -> Vec<String> {
+    let shown = comparison.left_out.iter().take(MOST_LEFT_OUT);
+    let mut lines: Vec<String> =
+        shown.map(|test| format!("not compared: {}: {test}", printable(&test.name))).collect();
+    let more = comparison.left_out.len().saturating_sub(MOST_LEFT_OUT);
+    if more > 0 {
+        lines.push(format!("not compared: {}; --json has them", count(more as u64, "more test")));
+    }
+    lines
+}
+
+/// The most tests that are listed of those that weren't compared.
+const MOST_LEFT_OUT: usize = 8;
 
 /// What can't be seen in tests that more processes would decide.
 fn unseen(tests: &[&TestChange], comparison: &Comparison) -> String {
@@ -484,6 +513,7 @@ fn notes(comparison: &Comparison) -> Vec<String> {
             )
         }
     }];
+    notes.extend(not_compared(comparison));
     notes.extend(
         comparison.differences.iter().map(|difference| printable_text(&difference.to_string())),
     );

@@ -8,7 +8,7 @@ use brickscope_profile::text::{
 use brickscope_profile::{Profile, save, secrets};
 use serde::{Deserialize, Serialize};
 
-use super::comparison::{comparison_headline, in_time, percent, signed, title};
+use super::comparison::{comparison_headline, in_time, not_compared, percent, signed, title};
 use super::doubts::doubts;
 use super::moved::{bytes_in_words, kernels_in_words, layers_in_words, share_of_it};
 use crate::compare::{
@@ -382,6 +382,7 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
     if !differ.is_empty() {
         lines.push(("differ   ", differ.join("; ")));
     }
+    lines.extend(not_compared(comparison).into_iter().map(|line| ("tests    ", line)));
     for (test, moved) in versus.tests() {
         // The others are in the table.
         let shown: Vec<String> = match is_told(test, moved) {

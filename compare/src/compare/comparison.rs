@@ -3,8 +3,8 @@
 use super::environment::Differences;
 use super::rows::Rows;
 use super::{
-    CompareError, Compared, Comparison, Options, POWER, Process, RanksChange, Side, Test,
-    TestChange, bytes, environment, in_both, turns, verdict,
+    CompareError, Compared, Comparison, LeftOutTest, Options, POWER, Process, RanksChange, Side,
+    Test, TestChange, bytes, environment, in_both, turns, verdict,
 };
 
 /// Compares the times of side `b` with those of side `a`.
@@ -64,6 +64,7 @@ pub(super) fn compare_beside(
     if names.is_empty() {
         return Err(CompareError::NoCommonTest { a: first(a), b: first(b) });
     }
+    let left_out = LeftOutTest::all(whole, &names, |test| is_asked(&test));
     let order = turns::order(a, b);
     let mut tests: Vec<Rows> =
         names.iter().map(|name| Rows::new(name, [a, b], whole, &order, options)).collect();
@@ -81,6 +82,7 @@ pub(super) fn compare_beside(
         models,
         differences: may,
         tests,
+        left_out,
         ranks: RanksChange::of_sides(whole),
         kernels_in_both: in_both::shares(whole),
     })

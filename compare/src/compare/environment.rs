@@ -94,10 +94,14 @@ impl fmt::Display for Difference {
 }
 
 /// What a condition says that another program's file states. Builds of llama.cpp before 2024 had one flag for the types of
-/// keys and values, which newer ones state each by its name.
+/// keys and values, which newer ones state each by its name. Of the ways to load a model (`mlock`, `dio`) the others are as they
+/// are called.
 pub(super) fn facts_of_condition(name: &str, value: &str) -> Vec<Fact> {
     match (name, value) {
         ("cpu_info", _) => vec![Fact::machine(name, value)],
+        // Builds since July 2026 have one word for what were two flags.
+        ("load_mode", "mmap") => vec![Fact::option("use_mmap", "1")],
+        ("load_mode", "none") => vec![Fact::option("use_mmap", "0")],
         ("f16_kv", "true" | "1" | "false" | "0") => {
             let of = if matches!(value, "true" | "1") { "f16" } else { "f32" };
             ["type_k", "type_v"].map(|name| Fact::option(name, of)).to_vec()

@@ -5,7 +5,8 @@ use std::fmt;
 
 use brickscope_profile::name::category_of;
 use brickscope_profile::{
-    BrickCategory, BrickId, Engine, Imported, ImportedTest, NameKind, Pass, Phase, Profile, Span,
+    BrickCategory, BrickId, Engine, Imported, ImportedTest, NameKind, Pass, Phase, Profile, Run,
+    Span,
 };
 
 use super::environment::facts_of_condition;
@@ -106,8 +107,16 @@ impl Process {
             true => on_devices.chain(tests).collect(),
             false => tests.into_iter().chain(on_devices).collect(),
         };
-        let of_list = profile.imported.as_ref().filter(|_| tests.is_empty());
-        let (tests, again) = of_list.map_or((tests, 0), |of| tests_of_list(&of.tests));
+        let mut tests = tests;
+        let mut again = 0;
+        if let Some(imported) = &profile.imported {
+            // A prompt and its answer timed together are of no phase, so they are in no pass.
+            let has_passes = !tests.is_empty();
+            let is_left = |test: &&ImportedTest| !has_passes || is_of_no_phase(test);
+            let (of_list, rows_again) = tests_of_list(imported.tests.iter().filter(is_left));
+            tests.extend(of_list);
+            again = rows_again;
+        }
         if tests.is_empty() {
             let is_rate = |of: &Imported| of.tests.iter().any(|test| test.stated.is_some());
             return Err(match profile.imported.as_ref().is_some_and(is_rate) {
@@ -404,12 +413,16 @@ pub(super) fn facts_of_listed(profile: &Profile, test: &ImportedTest) -> Vec<Fac
     facts
 }
 
-/// The tests of a benchmark's file that are no phases of one run, and how many of its rows measured a test of an earlier
-/// row again. Those of a prompt and its answer together are not among them, since they are of no phase.
-fn tests_of_list(tests: &[ImportedTest]) -> (Vec<Test>, usize) {
+fn is_of_no_phase(test: &ImportedTest) -> bool {
+    matches!(test.counts(), Some((prompt, answer, _)) if prompt > 0 && answer > 0)
+}
+
+/// The tests of a benchmark's file, each under a name of its own, and how many of its rows measured a test of an earlier row
+/// again.
+fn tests_of_list<'t>(tests: impl Iterator<Item = &'t ImportedTest>) -> (Vec<Test>, usize) {
     let is_timed = |ns: &u64| *ns > 0;
     let timed: Vec<&ImportedTest> =
-        tests.iter().filter(|test| test.samples_ns.iter().any(is_timed)).collect();
+        tests.filter(|test| test.samples_ns.iter().any(is_timed)).collect();
     // Builds are what is compared, so they are no part of a name, unless one file has a test of several.
     let mut builds: HashMap<String, HashSet<String>> = HashMap::new();
     for test in &timed {
@@ -446,14 +459,29 @@ fn tests_of_list(tests: &[ImportedTest]) -> (Vec<Test>, usize) {
     (found, again)
 }
 
+/// How many threads ran; a list may have tests of several numbers.
+fn threads(profile: &Profile, run: &Run) -> String {
+    let tests = profile.imported.iter().flat_map(|of| &of.tests);
+    let mut apart = tests.flat_map(|test| &test.apart);
+    match run.threads == 0 && apart.any(|(field, _)| field == "n_threads") {
+        true => "several".to_owned(),
+        false => run.threads.to_string(),
+    }
+}
+
 fn is_of_build(field: &str) -> bool {
     matches!(field, "build_commit" | "build_number")
 }
 
-/// The fields that set a test apart, with their values, of those that are wanted.
+/// The fields that set a test apart, with their values, of those that are wanted: in one order, whichever row came first, and
+/// as one build or another writes them.
 fn stated(test: &ImportedTest, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let wanted = test.apart.iter().filter(|(field, _)| is_wanted(field));
-    wanted.map(|(field, value)| format!("{field} {value}")).collect()
+    let facts = wanted.flat_map(|(field, value)| facts_of_condition(field, value));
+    let mut stated: Vec<String> =
+        facts.map(|fact| format!("{} {}", fact.name, fact.value)).collect();
+    stated.sort();
+    stated
 }
 
 fn name_of(test: &ImportedTest, is_wanted: impl Fn(&str) -> bool) -> String {
@@ -474,7 +502,7 @@ pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
     if let Some(run) = &profile.run {
         facts.extend([
             Fact::must("backend", &*run.backend),
-            Fact::must("threads", run.threads.to_string()),
+            Fact::must("threads", threads(profile, run)),
         ]);
         if !is_llama_bench {
             facts.extend([
@@ -553,7 +581,7 @@ mod tests {
     }
 
     fn named(rows: &[ImportedTest]) -> Vec<(String, Vec<u64>)> {
-        tests_of_list(rows).0.into_iter().map(|test| (test.name, test.wall_ns)).collect()
+        tests_of_list(rows.iter()).0.into_iter().map(|test| (test.name, test.wall_ns)).collect()
     }
 
     #[test]
@@ -588,6 +616,6 @@ mod tests {
         ];
         let expected = [("pp512".to_owned(), vec![1, 2, 4]), ("tg128".to_owned(), vec![3, 5])];
         assert_eq!(named(&rows), expected);
-        assert_eq!(tests_of_list(&rows).1, 2);
+        assert_eq!(tests_of_list(rows.iter()).1, 2);
     }
 }

@@ -68,6 +68,7 @@ mod from_profile;
 mod from_receipt;
 mod in_both;
 mod inside;
+mod left_out;
 mod looks;
 mod middle;
 mod moved;
@@ -98,6 +99,7 @@ pub use self::environment::{Difference, Fact, Weight};
 pub use self::error::CompareError;
 pub use self::from_profile::UnusableProfile;
 pub use self::inside::{Inside, KernelSum, LayerCell};
+pub use self::left_out::LeftOutTest;
 pub use self::looks::{look_after, until_next_look};
 pub use self::middle::{of_most_tokens, pass_ns};
 pub use self::moved::{Moved, Versus, versus};
@@ -269,6 +271,9 @@ pub struct Comparison {
     pub differences: Vec<Difference>,
     /// The tests, in the order of side A.
     pub tests: Vec<TestChange>,
+    /// Tests that weren't compared, since not all processes have them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOutTest>,
     /// The ranks of both runs, if one has several. Nothing of it is judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RanksChange>,

@@ -10,7 +10,8 @@ use super::moved_kernels::{KernelsOfBrick, kernels};
 use super::moved_layers::MovedLayers;
 use super::pairs::{MovedPart, Pairs, most_first, wall};
 use super::{
-    CompareError, Comparison, Options, Outcome, Pairing, Side, TestChange, UNATTRIBUTED, Verdict,
+    CompareError, Comparison, LeftOutTest, Options, Outcome, Pairing, Side, TestChange,
+    UNATTRIBUTED, Verdict,
 };
 
 /// The name of what streams of a device do at once, which is in the time of several bricks.
@@ -127,6 +128,9 @@ impl Versus {
         match () {
             () if has(Verdict::Slower) => Outcome::Slower,
             () if has(Verdict::Inconclusive) => Outcome::Inconclusive,
+            () if self.comparison.left_out.iter().any(LeftOutTest::leaves_open) => {
+                Outcome::Inconclusive
+            }
             () => Outcome::Pass,
         }
     }

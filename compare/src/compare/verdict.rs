@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::rows::{Row, Rows};
-use super::{Comparison, Options, POWER};
+use super::{Comparison, LeftOutTest, Options, POWER};
 
 /// The verdict on a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -69,7 +69,9 @@ impl Comparison {
         };
         if self.tests.iter().flat_map(all).any(|verdict| verdict == Verdict::Slower) {
             Outcome::Slower
-        } else if self.tests.iter().any(|test| test.whole.verdict == Verdict::Inconclusive) {
+        } else if self.tests.iter().any(|test| test.whole.verdict == Verdict::Inconclusive)
+            || self.left_out.iter().any(LeftOutTest::leaves_open)
+        {
             Outcome::Inconclusive
         } else {
             Outcome::Pass
