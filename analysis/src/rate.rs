@@ -301,7 +301,7 @@ fn row_of_test(test: &ImportedTest) -> TestRow {
         0 => "as the file states".to_owned(),
         n => count(n as u64, "repetition"),
     };
-    let apart = test.apart.iter();
+    let apart = told_apart(test).into_iter();
     let apart = apart.map(|(name, value)| format!(", {} {}", printable(name), printable(value)));
     let phase = match (test.name.get(..2), test.name.contains('+')) {
         (Some("pp"), false) => Some(Phase::Prefill),
@@ -314,6 +314,23 @@ fn row_of_test(test: &ImportedTest) -> TestRow {
         how: how + &apart.collect::<String>(),
         phase,
     }
+}
+
+/// The fields that set a test apart, the settings first and then the model, of which a line has little room for: the file
+/// without its folders, and not what follows from it.
+fn told_apart(test: &ImportedTest) -> Vec<(&str, &str)> {
+    const OF_THE_MODEL: [&str; 2] = ["model_type", "model_filename"];
+    const FOLLOWS: [&str; 2] = ["model_size", "model_n_params"];
+    let all = || test.apart.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let is_named = all().any(|(name, _)| OF_THE_MODEL.contains(&name));
+    let settings = all()
+        .filter(|(name, _)| !OF_THE_MODEL.contains(name) && !(is_named && FOLLOWS.contains(name)));
+    let model = OF_THE_MODEL.iter().filter_map(|name| all().find(|(of, _)| of == name));
+    let model = model.map(|(name, value)| match name {
+        "model_filename" => (name, value.rsplit(['/', '\\']).next().unwrap_or(value)),
+        _ => (name, value),
+    });
+    settings.chain(model).collect()
 }
 
 /// `7098 ± 15`: what the repetitions come to, or what the file says that they do.

@@ -14,8 +14,8 @@ use crate::files::{MAIN, SUMMARY};
 /// The formats' own limit is as much.
 const LIMIT: Limit = Limit { bytes: 64 << 20, instead: "measure fewer tests" };
 
-/// So many bytes have a row, or the head of a table, even behind what the program logs.
-const BEGIN: u64 = 64 << 10;
+/// So many bytes have a row, or the head of a table, even behind all that the program logs with `-v`.
+const BEGIN: u64 = 4 << 20;
 
 /// What is said of a run that another program's file states.
 pub fn without_receipt(format: &str) -> String {

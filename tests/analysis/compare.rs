@@ -764,6 +764,37 @@ fn one_phase_is_judged_without_the_other() {
 }
 
 #[test]
+fn a_test_that_not_all_processes_have_is_told_and_leaves_open_whether_b_is_slower() {
+    let [a, mut b] = made_sides(12, 1.0, 0.001);
+    let options = Options::default();
+    assert_eq!(compare(&a, &b, &options).expect("alike").outcome(), Outcome::Pass);
+    // A file that broke off.
+    b.processes[3].tests.pop();
+    let broken = compare(&a, &b, &options).expect("one test is left");
+    assert_eq!((broken.tests.len(), broken.outcome()), (1, Outcome::Inconclusive));
+    let why = "tg128 (1 of 12 processes of B without it)";
+    let text = view::comparison(&broken);
+    assert!(flat(&text).starts_with(&format!("Nothing can be said of {why}.")), "{text}");
+    let line = "not compared: tg128: 1 of 12 processes of B without it";
+    assert!(text.contains(line) && view::comparison_markdown(&broken).contains(line), "{text}");
+    let turns = versus(&a, &b, 1, 0.03).expect("one test is left");
+    assert_eq!(turns.outcome(), Outcome::Inconclusive);
+    assert!(flat(&view::versus(&turns, &circumstances())).contains(line));
+    // What is new in B can't be slower than before.
+    for process in &mut b.processes {
+        process.tests.truncate(1);
+    }
+    let [new, old] = [compare(&b, &a, &options), compare(&a, &b, &options)].map(Result::unwrap);
+    assert_eq!((new.outcome(), old.outcome()), (Outcome::Pass, Outcome::Inconclusive));
+    assert!(view::comparison(&new).contains("not compared: tg128: only B has it"));
+    assert!(view::comparison(&old).contains("not compared: tg128: only A has it"));
+    // Nobody asked for it.
+    let prefill = Options { phase: Some(Phase::Prefill), ..options };
+    let asked = compare(&a, &b, &prefill).expect("it has that");
+    assert_eq!((asked.left_out.len(), asked.outcome()), (0, Outcome::Pass));
+}
+
+#[test]
 fn what_can_not_be_compared_at_all() {
     let [a, b] = made_sides(3, 1.0, 0.01);
     let error = |a: &Side, b: &Side, options: &Options| {

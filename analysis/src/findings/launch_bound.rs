@@ -26,7 +26,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
             of.queued_ns.saturating_add(around.before_ns.saturating_sub(around.unlaunched_ns))
                 as f64
         });
-        if queued >= LEAST * span && !device_waits::is_found(facts.profile, of) {
+        if queued > 0.0 && queued >= LEAST * span && !device_waits::is_found(facts.profile, of) {
             findings.unknown(
                 "launch-bound",
                 format!(
@@ -43,7 +43,7 @@ pub(super) fn find(facts: &Facts<'_>, findings: &mut Findings) {
         // Where the host's pass goes on for long behind the kernels, launches aren't what it takes.
         let behind = of.around.map_or(0, |around| around.behind_ns) as f64;
         let late = of.late_ns.max(first) as f64;
-        if late >= LEAST * span && late >= LEAST_OF_PASS * (span + behind) {
+        if late > 0.0 && late >= LEAST * span && late >= LEAST_OF_PASS * (span + behind) {
             findings.found.push(finding(facts, of));
             continue;
         }

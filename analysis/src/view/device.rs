@@ -332,7 +332,9 @@ pub(super) fn losses(profile: &Profile) -> Vec<String> {
         }
         for stream in &device.streams {
             stream.dropped.lines().for_each(|line| {
-                note(format!("stream {}: {line}", printable(&stream.name)));
+                let name = printable(&stream.name);
+                let label = if name.starts_with("stream") { "" } else { "stream " };
+                note(format!("{label}{name}: {line}"));
             });
         }
     }

@@ -9,7 +9,7 @@ use brickscope_profile::text::{
 use brickscope_profile::{FunctionSamples, Phase, Profile, StepTold, Unruled};
 
 use crate::rate::{Rate, TestRow, imported_tests};
-use crate::text::cut;
+use crate::text::{cut, hanging};
 use crate::typical;
 use crate::view::layout::labelled;
 use crate::view::{by_the_file, layers, ranks};
@@ -150,7 +150,7 @@ pub(super) fn tests(profile: &Profile, text: &mut String) {
     text.push_str("\nTests\n");
     let (shown, rest) = tests.split_at(tests.len().min(MOST_TESTS));
     for row in rows_of_tests(shown) {
-        let _ = writeln!(text, "{row}");
+        let _ = writeln!(text, "{}", hanging("", "    ", &row));
     }
     if !rest.is_empty() {
         let _ = writeln!(text, "({} more: `--as json`)", rest.len());

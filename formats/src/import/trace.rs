@@ -442,16 +442,23 @@ pub(super) fn sorted(trace: &mut Trace, at: &At<'_>) -> Result<(Vec<Timed>, i64)
     Ok((timed, origin))
 }
 
-/// Removes work of devices that has the time 0, as a profiler writes it that lost the real one, if all else is later.
+/// Removes work of devices that has the time 0, as a profiler writes it that lost the real one, if all else is later: by far, if
+/// it has a duration, since a file's times may begin at 0.
 /// `first_counted` is when the first event began that isn't among these. Returns how much it was.
 fn without_times(timed: &mut Vec<Timed>, first_counted: Option<i64>) -> u64 {
     let is_zero = |event: &Timed| event.kind.is_of_device() && event.start == 0;
     let others = timed.iter().filter(|event| !is_zero(event)).map(|event| event.start);
     let Some(first) = others.chain(first_counted).min() else { return 0 };
     let before = timed.len();
-    timed.retain(|event| !(is_zero(event) && event.end < first));
+    let is_lost = |event: &Timed| {
+        is_zero(event) && event.end < first && (event.end == 0 || first - event.end > FAR_NS)
+    };
+    timed.retain(|event| !is_lost(event));
     (before - timed.len()) as u64
 }
+
+/// No device waits that long for its second kernel.
+const FAR_NS: i64 = 100_000_000;
 
 pub(super) fn lanes(trace: &Trace) -> Vec<Lane> {
     let mut pids: Vec<&str> = trace.tracks.iter().map(|track| track.pid.as_str()).collect();

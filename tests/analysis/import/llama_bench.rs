@@ -569,6 +569,123 @@ fn options_that_another_build_lacks_are_no_other_work_while_they_are_off() {
 }
 
 #[test]
+fn one_word_of_2026_is_what_was_a_flag() {
+    let old = imported(
+        &older().replace("\"n_gen\":", "\"use_mmap\": true, \"n_gen\":"),
+        Format::LlamaBench,
+    );
+    let new = newer("\"load_mode\": \"mmap\", ");
+    assert!(compare(&side(&old), &side(&new), &Comparing::default()).is_ok());
+    for other in ["none", "mlock", "dio"] {
+        let other = newer(&format!("\"load_mode\": \"{other}\", "));
+        assert!(compare(&side(&old), &side(&other), &Comparing::default()).is_err());
+        assert!(compare(&side(&new), &side(&other), &Comparing::default()).is_err());
+    }
+}
+
+#[test]
+fn a_prompt_and_its_answer_timed_together_are_compared_beside_the_phases() {
+    let with_pg = |ns: &str| {
+        let mut rows: Vec<serde_json::Value> = serde_json::from_str(LLAMA_BENCH).expect("JSON");
+        let mut both = rows[0].clone();
+        both["n_gen"] = 128.into();
+        both["samples_ns"] = serde_json::from_str(ns).expect("JSON");
+        rows.push(both);
+        rows[1]["samples_ns"][0] = ns.len().into();
+        imported(&serde_json::to_string(&rows).expect("JSON"), Format::LlamaBench)
+    };
+    let (a, b) = (with_pg("[15000000000, 15100000000]"), with_pg("[25000000000, 25100000000, 1]"));
+    let found = compare(&side(&a), &side(&b), &Comparing::default()).expect("alike");
+    let tests: Vec<&str> = found.tests.iter().map(|test| test.name.as_str()).collect();
+    assert_eq!(tests, ["prefill", "decode", "pp512+tg128"]);
+}
+
+#[test]
+fn tests_of_a_list_have_one_name_whichever_build_wrote_it_and_in_whichever_order() {
+    let list = |rows: [(&str, u32); 2]| {
+        let template: Vec<serde_json::Value> = serde_json::from_str(LLAMA_BENCH).expect("JSON");
+        let row = |(flag, threads): (&str, u32)| {
+            let mut row = template[0].clone();
+            row["flash_attn"] = serde_json::from_str(flag).expect("JSON");
+            row["n_threads"] = threads.into();
+            row["samples_ns"][0] =
+                (9_000_000_000_u64 + u64::from(threads) + flag.len() as u64).into();
+            row
+        };
+        let rows: Vec<_> = rows.into_iter().map(row).collect();
+        let profile = imported(&serde_json::to_string(&rows).expect("JSON"), Format::LlamaBench);
+        let process = Process::from_profile("a run", &profile).expect("it has tests");
+        let mut names: Vec<String> = process.tests.into_iter().map(|test| test.name).collect();
+        names.sort();
+        names
+    };
+    let old = list([("false", 4), ("true", 8)]);
+    assert_eq!(old, ["pp512 (flash_attn 0, n_threads 4)", "pp512 (flash_attn 1, n_threads 8)"]);
+    assert_eq!(list([("1", 8), ("0", 4)]), old);
+}
+
+#[test]
+fn a_run_that_was_appended_to_a_line_without_an_end_is_read() {
+    let rows = LLAMA_BENCH.split_inclusive("\n  }").filter(|row| row.contains('{'));
+    let line = |row: &str| {
+        row.lines().map(str::trim).collect::<String>().trim_start_matches(['[', ',']).to_owned()
+    };
+    let lines: Vec<String> = rows.map(line).collect();
+    let [first, second] = &lines[..] else { panic!("{lines:?}") };
+    let part = &second[..second.len() - 40];
+    let text = format!("{first}\n{part}{first}\n{second}\n");
+    let profile = imported(&text, Format::LlamaBench);
+    assert_eq!(profile.imported.as_ref().expect("of a file").tests.len(), 3);
+    assert_eq!(left_out(&profile), [("rows that aren't whole JSON".to_owned(), 1)]);
+}
+
+#[test]
+fn what_stands_before_a_table_may_look_like_another_form() {
+    let expected = tests_of(&imported(MARKDOWN, Format::LlamaBench));
+    for before in [
+        "[2025-04-24 11:58:50] ggml_cuda_init",
+        "[1] 4711",
+        "{a}",
+        "`samples_ns` are in \"samples_ns\"",
+    ] {
+        let text = format!("{before}\n{MARKDOWN}");
+        let profile = imported(&text, Format::LlamaBench);
+        assert_eq!(tests_of(&profile), expected, "{before}");
+    }
+}
+
+#[test]
+fn a_table_that_breaks_off_in_a_rate_has_not_that_rate() {
+    let rows = tests_of(&imported(MARKDOWN, Format::LlamaBench));
+    let whole: Vec<&str> = MARKDOWN.lines().filter(|line| line.starts_with('|')).collect();
+    let cut = whole.join("\n");
+    let cut = &cut[..cut.rfind(" ±").expect("a spread") - 3];
+    let profile = imported(cut, Format::LlamaBench);
+    assert_eq!(tests_of(&profile), rows[..rows.len() - 1]);
+    let [(why, 1)] = &left_out(&profile)[..] else { panic!("{:?}", left_out(&profile)) };
+    assert!(why.contains("breaks off"), "{why}");
+}
+
+#[test]
+fn tables_of_spreadsheets_and_of_programs_that_run_it_are_tables() {
+    let expected = tests_of(&imported(MARKDOWN, Format::LlamaBench));
+    let table: Vec<&str> = MARKDOWN.lines().filter(|line| line.starts_with('|')).collect();
+    let bare = |line: &&str| line.trim_matches(['|', ' ']).to_owned();
+    let open: Vec<String> = table.iter().map(bare).collect();
+    let cells = |line: &&str| {
+        line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join("\t")
+    };
+    let tabs: Vec<String> = table.iter().filter(|line| !line.contains("---")).map(cells).collect();
+    let logged: Vec<String> = table.iter().map(|line| format!("bench-1  | {line}")).collect();
+    for text in [open, tabs, logged] {
+        let text = text.join("\n");
+        assert_eq!(format_of(&text), Some(Format::LlamaBench), "{text}");
+        let profile = imported(&text, Format::LlamaBench);
+        assert_eq!((tests_of(&profile), left_out(&profile)), (expected.clone(), vec![]), "{text}");
+    }
+}
+
+#[test]
 fn one_flag_of_2023_is_the_types_of_keys_and_values() {
     let new = imported(LLAMA_BENCH, Format::LlamaBench);
     let old = |flag: &str| {

@@ -673,6 +673,60 @@ fn what_can_not_be_right_of_a_device_is_left_out_or_doubted() {
 }
 
 #[test]
+fn work_whose_launch_is_missing_is_told_on_the_first_screen() {
+    let mut events = step_and_kernel((1_000_100, 100)).to_vec();
+    events.push(event("kernel", "flash_fwd", (0, 7), (1_000_200, 700), r#""device":0,"stream":7"#));
+    let (profile, _, doubts) = said_of(&events);
+    let doubt = "the launch of 1 of 2 kernels and copies is not in the file: they are in no pass, with 87.5% of the devices' time";
+    assert_eq!(doubts, [doubt]);
+    assert!(first_screen(&profile).replace('\n', " ").contains("is not in the file"));
+    // A correlation that some program rewrote.
+    let rewritten = events.iter().map(|of| of.replace("\"correlation\":1", "\"correlation\":1.0"));
+    assert_eq!(said_of(&rewritten.collect::<Vec<_>>()).2, [doubt]);
+}
+
+#[test]
+fn a_kernel_that_a_file_has_twice_counts_once() {
+    let mut events = step_and_kernel((1_000_100, 100)).to_vec();
+    events.push(events[2].clone());
+    let (profile, left_out, _) = said_of(&events);
+    assert_eq!(left_out, [("kernels and copies that the file has twice".to_owned(), 1)]);
+    assert_eq!(profile.devices[0].streams.len(), 1);
+    assert_eq!(profile.devices[0].streams[0].phases[0].wall_ns, 100_000);
+}
+
+#[test]
+fn a_call_within_a_call_is_one_launch() {
+    let mut events = step_and_kernel((1_000_100, 100)).to_vec();
+    let inner =
+        event("cuda_driver", "cuLaunchKernel", (1, 1), (1_000_011, 3), r#""correlation":1"#);
+    events.insert(2, inner);
+    let missing =
+        event("cuda_runtime", "cudaLaunchKernel", (1, 1), (1_000_020, 5), r#""correlation":2"#);
+    events.push(missing);
+    let (_, _, doubts) = said_of(&events);
+    assert_eq!(
+        doubts,
+        ["1 of 2 launches have no kernel in the file: the device did more than it says"]
+    );
+}
+
+#[test]
+fn a_file_whose_times_begin_at_0_has_its_first_kernel() {
+    let kernel = |at: u32| event("kernel", "gemm", (0, 7), (at, 100), r#""device":0,"stream":7"#);
+    let (profile, left_out, _) = said_of(&[kernel(0), kernel(150), kernel(300)]);
+    assert!(left_out.is_empty(), "{left_out:?}");
+    // Each is a span in that of its brick.
+    assert_eq!(profile.devices[0].streams[0].spans.len(), 2 * 3);
+}
+
+#[test]
+fn a_pass_whose_kernel_took_no_time_has_no_share_of_it() {
+    let screen = first_screen(&said_of(&step_and_kernel((1_000_100, 0))).0);
+    assert!(!screen.contains("NaN"), "{screen}");
+}
+
+#[test]
 fn traces_of_2021_are_pytorchs_too() {
     let events = [
         event("Operator", "ProfilerStep#1", (10, 10), (1_000_000, 1000), ""),

@@ -57,11 +57,25 @@ pub(super) struct Counts {
     pub(super) collectives: Vec<PlacedCollective>,
     /// The numbers that the file has for the devices, in their order in the profile.
     pub(super) numbers: Vec<u64>,
+    /// Those of them that are in no pass for that, and how long they ran.
+    pub(super) in_no_pass: u64,
+    in_no_pass_ns: u64,
+    /// Those that are there again: of one name and one call, and at the same time on the same stream.
+    pub(super) doubled: u64,
     /// How long all of it ran, and how long that whose work is known.
     pub(super) of_ns: u64,
     pub(super) known_ns: u64,
     /// How many attentions ran whose work isn't known, by what it lacks.
     pub(super) attentions_without_work: BTreeMap<Why, u64>,
+}
+
+impl Counts {
+    /// The part of the devices' time that is in no pass since launches are missing, if it is worth a word.
+    pub(super) fn share_in_no_pass(&self) -> Option<f64> {
+        const LEAST: f64 = 0.05;
+        let share = self.in_no_pass_ns as f64 / self.of_ns.max(1) as f64;
+        (share >= LEAST).then_some(share)
+    }
 }
 
 /// By so much a kernel may begin before the one before it has ended, as programs may ask for (programmatic launches).
@@ -148,6 +162,7 @@ pub(super) fn profiles(
         let mut rows: Vec<Row> = Vec::new();
         // When all work so far has ended, if it was launched by itself.
         let mut last: Option<i64> = None;
+        let mut previous = None;
         // The ranges around, each with its pass.
         let mut ranges: Vec<(&Timed, Option<(u32, Phase)>)> = Vec::new();
         for (at, event) in events {
@@ -170,6 +185,11 @@ pub(super) fn profiles(
             if name == MARKER {
                 counts.markers += 1;
                 seen.extend(link.and_then(|link| link.correlation));
+                continue;
+            }
+            let own = (event.start, event.end, event.name, link.and_then(|link| link.correlation));
+            if event.end > event.start && previous.replace(own) == Some(own) {
+                counts.doubled += 1;
                 continue;
             }
             counts.work += 1;
@@ -221,6 +241,11 @@ pub(super) fn profiles(
                     .or(around.pass),
                 None => around.pass,
             };
+            if launch.is_none() && pass.is_none() {
+                counts.in_no_pass += 1;
+                let ns = event.end.abs_diff(event.start);
+                counts.in_no_pass_ns = counts.in_no_pass_ns.saturating_add(ns);
+            }
             let by_table = by_kernel.and_then(|brick| names.names.get(usize::from(brick)));
             if collective::is_one(trace, event, by_table.map(|brick| &*brick.name)) {
                 let pass = pass.map(|(serial, _)| serial);

@@ -463,7 +463,10 @@ fn launch(
                 match launch.is_graph {
                     _ if inner.is_in_capture => {}
                     true => host.graph_launches.push(correlation),
-                    false if launch.is_of_kernel => host.launches.push(correlation),
+                    // A call of the driver within one of the runtime is the same launch.
+                    false if launch.is_of_kernel && host.launches.last() != Some(&correlation) => {
+                        host.launches.push(correlation);
+                    }
                     false => {}
                 }
                 let of_product = inner.product.and_then(|at| host.products.get_mut(at as usize));

@@ -215,7 +215,12 @@ impl Link {
             bytes: Option<&'a RawValue>,
         }
         let args = args.and_then(|args| serde_json::from_str::<Args<'_>>(args.get()).ok());
-        let number = |value: Option<&RawValue>| words(value).parse::<u64>().ok();
+        // Who rewrites a file may write `1.0`.
+        let number = |value: Option<&RawValue>| {
+            let text = words(value);
+            let whole = text.split_once('.').filter(|(_, rest)| rest.bytes().all(|c| c == b'0'));
+            whole.map_or(&*text, |(whole, _)| whole).parse::<u64>().ok()
+        };
         // "stream 7", in older files.
         let place = |value: Option<&RawValue>| {
             let text = words(value);
@@ -374,6 +379,7 @@ pub(super) fn profile(
     let over = trace.attentions.over;
     left_out(&mut profile, "shapes of attention, of which there are more than are kept", over);
     left_out(&mut profile, "work of a device that overlaps much other work", device.overlapping);
+    left_out(&mut profile, "kernels and copies that the file has twice", device.doubled);
     let beyond = "work of streams, of which there are more than are kept";
     left_out(&mut profile, beyond, device.beyond);
     let mut doubts = inside.doubts.clone();
@@ -388,6 +394,14 @@ pub(super) fn profile(
             "{} of {} kernels and copies begin before the one before them in their stream has ended, outside of graphs: \
              some times can't be right",
             device.overrun, device.work
+        ));
+    }
+    if let Some(share) = device.share_in_no_pass().filter(|_| !profile.passes.is_empty()) {
+        doubts.push(format!(
+            "the launch of {} of {} kernels and copies is not in the file: they are in no pass, with {} of the devices' time",
+            device.in_no_pass,
+            device.work,
+            percent(share, 1.0)
         ));
     }
     if device.endless > 0 {

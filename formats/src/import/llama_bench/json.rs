@@ -70,7 +70,9 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
                     let mut begins = begins.filter(|&line| {
                         rest[line..].trim_start_matches([' ', '\t', '[', ',', BOM]).starts_with('{')
                     });
-                    from += begins.next().unwrap_or(rest.len());
+                    // Or to one that another run appended to a line without an end.
+                    let next = begins.next().unwrap_or(rest.len());
+                    from += rest[1..next].find(FIRST_FIELD).map_or(next, |at| at + 1);
                     continue;
                 }
                 Some(Ok(_)) | None => {}
@@ -94,6 +96,9 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     }
     found.or(first_fault, at)
 }
+
+/// What a row begins with.
+const FIRST_FIELD: &str = "{\"build_commit\"";
 
 /// With what some programs begin a file, and so each of several that were joined.
 const BOM: char = '\u{feff}';

@@ -185,18 +185,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
             "has more than {MOST_BYTES} bytes, too many for the output of a benchmark"
         )));
     }
-    let is_json = text.contains("\"samples_ns\"");
-    let found = if is_json || text.trim_start().starts_with(['[', '{']) {
-        json::rows(text, at)?
-    } else if text.lines().any(table::is_markdown) {
-        table::markdown(text, at)?
-    } else if text.lines().any(table::is_csv) {
-        table::csv(text, at)?
-    } else if text.lines().any(table::is_sql) {
-        table::sql(text, at)?
-    } else {
-        json::rows(text, at)?
-    };
+    let found = rows(text, at)?;
     if let Some(missing) = wanted.iter().find_map(|row| found.missing(*row)) {
         return Err(at.whole(missing));
     }
@@ -315,6 +304,28 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
     );
     lacks(&mut profile, &reasons.iter().map(String::as_str).collect::<Vec<_>>());
     Ok(profile)
+}
+
+/// The rows of the first form that the text has any of.
+fn rows(text: &str, at: &At<'_>) -> Result<rows::Rows, ImportError> {
+    type Read = fn(&str, &At<'_>) -> Result<rows::Rows, ImportError>;
+    let is_json = text.contains("\"samples_ns\"") || text.trim_start().starts_with(['[', '{']);
+    let has = |is_head: fn(&str) -> bool| text.lines().any(is_head);
+    let forms: [(bool, Read); 4] = [
+        (is_json, json::rows),
+        (has(table::is_markdown), table::markdown),
+        (has(table::is_csv), table::csv),
+        (has(table::is_sql), table::sql),
+    ];
+    let mut fault = None;
+    for (_, read) in forms.into_iter().filter(|(is_there, _)| *is_there) {
+        match read(text, at) {
+            Ok(found) => return Ok(found),
+            // What a program logs may begin with a bracket, or name a field.
+            Err(error) => fault = fault.or(Some(error)),
+        }
+    }
+    fault.map_or_else(|| json::rows(text, at), Err)
 }
 
 /// The numbers of two rows that can be a run, as an example.

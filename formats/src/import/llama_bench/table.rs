@@ -7,11 +7,18 @@ use serde_json::{Map, Value};
 use super::rows::{Rows, counts};
 use super::{At, BenchRow, ImportError};
 
-/// Whether a line is the head of a table in Markdown.
+/// Whether a line is the head of a table in Markdown, or of one that a spreadsheet made of it.
 pub(super) fn is_markdown(line: &str) -> bool {
-    let line = unquoted(line);
-    let has = |name: &str| line.split('|').map(without_emphasis).any(|cell| cell == name);
-    line.starts_with('|') && has("t/s") && has("test")
+    // Most lines are no head, and splitting them takes long.
+    line.contains("t/s") && separator_of_markdown(unquoted(line)).is_some()
+}
+
+/// What is between the cells of such a head.
+fn separator_of_markdown(line: &str) -> Option<char> {
+    ['|', '\t', ';', ','].into_iter().find(|&separator| {
+        let cells = cells_of_markdown(line, separator);
+        ["test", "t/s"].iter().all(|name| cells.iter().any(|cell| cell == name))
+    })
 }
 
 /// A line of Markdown without the marks of a quotation.
@@ -21,7 +28,7 @@ fn unquoted(line: &str) -> &str {
 
 /// A cell without the marks of bold, italic and code.
 fn without_emphasis(cell: &str) -> &str {
-    cell.trim_matches(['*', '`', ' ', '\t'])
+    cell.trim_matches(['*', '`', ' ', '\t', '\u{a0}', '\u{202f}'])
 }
 
 /// Whether a line is the head of a table of `-o csv`.
@@ -42,11 +49,17 @@ fn separator_of(line: &str) -> Option<char> {
 pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     let mut found = Rows::default();
     let mut head: Vec<String> = Vec::new();
+    let mut separator = '|';
+    // What each line of the table begins and ends with.
+    let (mut is_open, mut is_closed) = (false, false);
     let mut builds = Vec::new();
+    let last = text.trim_end().lines().count();
     for (number, line) in (1_usize..).zip(text.lines()) {
         let line = unquoted(line);
         if is_markdown(line) {
-            head = cells_of_markdown(line);
+            separator = separator_of_markdown(line).unwrap_or(separator);
+            head = cells_of_markdown(line, separator);
+            [is_open, is_closed] = [line.starts_with('|'), line.ends_with('|')];
             continue;
         }
         if let Some(build) = line.strip_prefix("build: ") {
@@ -56,15 +69,20 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
         if line.is_empty() {
             continue;
         }
-        if head.is_empty() || !line.starts_with('|') {
+        if head.is_empty() || !line.contains(separator) || is_open && !line.starts_with('|') {
             found.skip(line);
             continue;
         }
-        let cells = cells_of_markdown(line);
-        if cells.iter().all(|cell| cell.chars().all(|c| matches!(c, '-' | ':' | ' '))) {
+        let cells = cells_of_markdown(line, separator);
+        // What is in each line of a column, with its head, is what a program that ran it puts before its lines.
+        let is_rule = |(nth, cell): (usize, &String)| {
+            head.get(nth) == Some(cell) || cell.chars().all(|c| matches!(c, '-' | ':' | ' '))
+        };
+        if cells.iter().enumerate().all(is_rule) {
             continue;
         }
-        if cells.len() < head.len() {
+        let breaks_off = number == last && is_closed && !line.ends_with('|');
+        if cells.len() < head.len() || breaks_off {
             found.cut = Some(format!("line {number}, which breaks off"));
             continue;
         }
@@ -86,7 +104,11 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     found.or(None, at)
 }
 
-fn cells_of_markdown(line: &str) -> Vec<String> {
+fn cells_of_markdown(line: &str, separator: char) -> Vec<String> {
+    if separator != '|' {
+        let cells = cells_of_csv(line, separator);
+        return cells.iter().map(|cell| without_emphasis(cell).to_owned()).collect();
+    }
     let inner = line.trim().trim_start_matches('|');
     let inner = inner.strip_suffix('|').unwrap_or(inner);
     inner.split('|').map(|cell| without_emphasis(cell).to_owned()).collect()
@@ -114,6 +136,7 @@ fn row_of_markdown(
         match &**name {
             "test" => test = tokens_of(cell),
             "t/s" => stated = stated_rate(cell),
+            name if name == cell => {}
             name => {
                 let known = NAMES.iter().find(|(column, _)| *column == name);
                 let name = known.map_or(name, |(_, name)| name);
@@ -144,12 +167,16 @@ fn value(cell: &str) -> Value {
     cell.parse::<u64>().map_or_else(|_| cell.into(), Value::from)
 }
 
-/// What stands between a mean and its spread: as llama-bench writes it, as programs show it that take UTF-8 for a code page
-/// of Windows or of DOS, or can't show it, and as people write it.
-const PLUS_MINUS: [&str; 6] = ["Â±", "┬▒", "±", "\u{fffd}", "+/-", "+-"];
+/// What stands between a mean and its spread: as programs show it that take UTF-8 for a code page of Windows or of DOS (of
+/// Western Europe, of Cyrillic, Chinese, Korean, Japanese), as llama-bench writes it, as programs write it that can't, or
+/// that write HTML, and as people do.
+const PLUS_MINUS: [&str; 12] =
+    ["Â±", "┬▒", "В±", "卤", "짹", "ﾂｱ", "±", "\u{fffd}", "&plusmn;", "&#177;", "+/-", "+-"];
 
 /// `118.88 ± 1.04`
 fn stated_rate(cell: &str) -> Option<(StatedRate, bool)> {
+    // The head says it, and who copies a table may say it again.
+    let cell = ["t/s", "tok/s"].iter().find_map(|unit| cell.strip_suffix(unit)).unwrap_or(cell);
     let parts = PLUS_MINUS.iter().find_map(|between| cell.split_once(*between));
     let (mean, spread) = parts.map_or((cell, None), |(mean, spread)| (mean, Some(spread)));
     rate(without_emphasis(mean), spread.map(without_emphasis))
@@ -158,13 +185,37 @@ fn stated_rate(cell: &str) -> Option<(StatedRate, bool)> {
 /// A mean and its spread, and whether there is a spread that is no number: that of repetitions that took equally long may
 /// be nan. A mean that is none is no rate.
 fn rate(mean: &str, spread: Option<&str>) -> Option<(StatedRate, bool)> {
-    let is_number =
-        |text: &str| text.parse::<f64>().is_ok_and(|number| number >= 0.0 && number.is_finite());
-    let known = spread.filter(|spread| is_number(spread));
+    let number = |text: &str| {
+        let text = with_a_point(text);
+        let is_number = text.parse::<f64>().is_ok_and(|number| number >= 0.0 && number.is_finite());
+        is_number.then_some(text)
+    };
+    let known = spread.and_then(number);
     let is_spread_unknown = spread.is_some() && known.is_none();
-    let stated =
-        || StatedRate { tokens_per_second: mean.to_owned(), std_dev: known.map(str::to_owned) };
-    is_number(mean).then(|| (stated(), is_spread_unknown))
+    let tokens_per_second = number(mean)?;
+    Some((StatedRate { tokens_per_second, std_dev: known }, is_spread_unknown))
+}
+
+/// A number as llama-bench writes it, of one that a spreadsheet wrote: `7.104,23` and `7,104.23` are `7104.23`, `118,85` is
+/// `118.85`, and `7,104` is `7104`, since a rate has two digits behind its point.
+fn with_a_point(text: &str) -> String {
+    let commas = text.matches(',').count();
+    let (point, between) = match (text.rfind(','), text.rfind('.')) {
+        (None, _) => return text.to_owned(),
+        (Some(comma), Some(point)) if point > comma => ('.', ','),
+        (Some(_), Some(_)) => (',', '.'),
+        (Some(comma), None) if commas == 1 && text.len() - comma != 4 => (',', '.'),
+        (Some(_), None) => ('.', ','),
+    };
+    // Between thousands there are three digits.
+    let whole = text.split(point).next().unwrap_or(text);
+    let mut groups = whole.split(between);
+    let is_grouped = groups.next().is_some_and(|first| matches!(first.len(), 1..=3))
+        && groups.all(|group| group.len() == 3);
+    if whole.contains(between) && !is_grouped {
+        return text.to_owned();
+    }
+    text.replace(between, "").replace(point, ".")
 }
 
 /// Prompt, answer and depth of `pp512+tg128 @ d4096`. Older versions write `pp 512`.
@@ -429,8 +480,8 @@ mod tests {
     fn cells_may_have_commas_and_quotes() {
         assert_eq!(cells_of_csv("\"a,b\",\"c\"\"d\",,1", ','), ["a,b", "c\"d", "", "1"]);
         assert_eq!(cells_of_csv("\"a;b\";c,d;", ';'), ["a;b", "c,d", ""]);
-        assert_eq!(cells_of_markdown("| a | | b |"), ["a", "", "b"]);
-        assert_eq!(cells_of_markdown("| **a** | `b` |"), ["a", "b"]);
+        assert_eq!(cells_of_markdown("| a | | b |", '|'), ["a", "", "b"]);
+        assert_eq!(cells_of_markdown("| **a** | `b` |", '|'), ["a", "b"]);
     }
 
     #[test]
@@ -474,8 +525,26 @@ mod tests {
         assert!(!is_unknown);
         let (rate, is_unknown) = stated_rate("12").expect("a rate");
         assert_eq!((rate.std_dev, is_unknown), (None, false));
-        for none in ["x ± 1", "nan", "inf ± nan", "-1 ± 1", ""] {
+        for none in ["x ± 1", "nan", "inf ± nan", "-1 ± 1", "", "1,2,3", "12,34.5", "1.2.3,4"] {
             assert_eq!(stated_rate(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_rate_of_a_spreadsheet_is_one_of_llama_bench() {
+        for (cell, mean, spread) in [
+            ("118,85 ± 0,17", "118.85", "0.17"),
+            ("7.104,23 ± 15,2", "7104.23", "15.2"),
+            ("7,104.23 ± 15.20", "7104.23", "15.20"),
+            ("1,007,104.23 ± 1", "1007104.23", "1"),
+            ("7,104 ± 12", "7104", "12"),
+            ("118.85 ± 0.17 t/s", "118.85", "0.17"),
+            ("118.85&plusmn;0.17", "118.85", "0.17"),
+            ("118.85\u{a0}±\u{a0}0.17", "118.85", "0.17"),
+        ] {
+            let (rate, is_unknown) = stated_rate(cell).expect("a rate");
+            let read = (&*rate.tokens_per_second, rate.std_dev.as_deref(), is_unknown);
+            assert_eq!(read, (mean, Some(spread), false), "{cell}");
         }
     }
 
