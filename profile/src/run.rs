@@ -529,6 +529,9 @@ pub struct ImportedTest {
     /// What sets it apart from other tests of the file, beside its name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub apart: Vec<(String, String)>,
+    /// When it was measured (RFC 3339, UTC), if the file states another time than for the first test.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<String>,
 }
 
 /// A rate as a program wrote it, with its digits.

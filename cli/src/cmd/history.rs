@@ -120,9 +120,9 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
     }
     for file in &others {
         match of_llama_bench(file) {
-            Ok(Some((run, reason))) => {
-                not_verified.push(LeftOut { path: run.source().to_owned(), reason });
-                runs.push(run);
+            Ok(Some((of_file, reason))) => {
+                not_verified.push(LeftOut { path: file.display().to_string(), reason });
+                runs.extend(of_file);
             }
             Ok(None) => {}
             Err(reason) => leave_out(file, reason),
@@ -171,9 +171,9 @@ pub(crate) fn run(args: &HistoryArgs) -> Result<()> {
 /// has more need not be read to be passed over.
 const MOST_IMPORTED: Limit = Limit { bytes: 16 << 20, instead: "" };
 
-/// The run in a file of llama-bench, or the run that one was imported as, and why it isn't verified; `None` if it is another
-/// file.
-fn of_llama_bench(file: &Path) -> Result<Option<(Run, String)>, String> {
+/// The runs in a file of llama-bench, or in the run that one was imported as, and why they aren't verified; `None` if it is
+/// another file.
+fn of_llama_bench(file: &Path) -> Result<Option<(Vec<Run>, String)>, String> {
     let name = file.display().to_string();
     // The list says which file it is about.
     let of_file = |error: anyhow::Error| {

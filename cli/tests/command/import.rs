@@ -587,6 +587,18 @@ fn the_history_of_files_of_llama_bench_has_a_series_for_each_test() {
     assert_eq!((&json["runs"], &json["without_receipt"]), (&5.into(), &5.into()));
     let first = &json["series"][0]["points"][0];
     assert_eq!((&first["commit"], &first["repetitions"]), (&"0c1e5709".into(), &3.into()));
+    // All of them in one file, as `llama-bench >> FILE` has them.
+    std::fs::create_dir(at("appended")).expect("there is room");
+    let night = |n: u32| {
+        std::fs::read_to_string(at("nights").join(format!("{n}.jsonl"))).expect("it is there")
+    };
+    let all: String = (0..5).map(night).collect();
+    std::fs::write(at("appended").join("nightly.jsonl"), all).expect("there is room");
+    let appended = run(brickscope(&["history"]).arg(at("appended")));
+    assert!(
+        text(&appended.stdout).starts_with("5 runs in 4 series; 1 not verified"),
+        "{appended:?}"
+    );
     // The model's name selects, and other settings are other series.
     let one = brickscope(&["history", "--model", "1b-q4_k.gguf", "--test", "tg128"])
         .arg(at("nights"))

@@ -90,8 +90,8 @@ impl fmt::Display for CompareError {
                 };
                 let hint = match is_list(a) != is_list(b) {
                     true => {
-                        ": one side has a benchmark's tests, the other a profile's passes. Compare two benchmarks or two \
-                         profiles; of a file of llama-bench, `brickscope import --rows` makes a profile"
+                        ": one side has a list of a benchmark's tests, the other the phases of one run. Compare two lists \
+                         or two runs; of a list of llama-bench, `brickscope import --rows` makes a run"
                     }
                     false => "",
                 };

@@ -2,10 +2,10 @@
 //! where another program measured.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brickscope_profile::stats::median;
-use brickscope_profile::{ImportedTest, Profile, save};
+use brickscope_profile::{Imported, ImportedTest, Profile, save};
 use brickscope_receipt::v1::{Sample, Test};
 use brickscope_receipt::{Receipt, sha256_hex};
 use serde::Serialize;
@@ -162,16 +162,32 @@ impl Run {
     ///
     /// A sentence: if it is of another program, if it doesn't state when it was measured, if it has no times of
     /// repetitions, or if its tests are of several builds.
-    pub fn of_llama_bench(source: &str, profile: &Profile) -> Result<Self, String> {
+    pub fn of_llama_bench(source: &str, profile: &Profile) -> Result<Vec<Self>, String> {
         let imported = profile.imported.as_ref().filter(|of| of.format == LLAMA_BENCH);
         let imported = imported.ok_or("it is no run of llama-bench")?;
         // Then its time is that of the import.
         let mut lacks = imported.lacks.iter();
         let is_undated = lacks.any(|lack| lack.reason.starts_with("when it was measured"));
-        let time = time(&profile.created).filter(|_| !is_undated);
-        let time = time.ok_or("it doesn't state when it was measured (test_time)")?;
-        let is_build = |(field, _): &(String, String)| field == "build_commit";
-        if imported.tests.iter().any(|test| test.apart.iter().any(is_build)) {
+        if is_undated {
+            return Err("it doesn't state when it was measured (test_time)".to_owned());
+        }
+        invocations(&imported.tests, &profile.created)
+            .into_iter()
+            .map(|(began, tests)| Self::of_invocation(source, profile, imported, began, &tests))
+            .collect()
+    }
+
+    /// What one call of the program measured.
+    fn of_invocation(
+        source: &str,
+        profile: &Profile,
+        imported: &Imported,
+        began: &str,
+        of: &[ImportedTest],
+    ) -> Result<Self, String> {
+        let time = time(began).ok_or("it doesn't state when it was measured (test_time)")?;
+        let builds: BTreeSet<Option<String>> = of.iter().map(build).collect();
+        if builds.len() > 1 {
             return Err(
                 "its tests are of several builds: import those of each by `brickscope import \
                         --rows`"
@@ -179,13 +195,14 @@ impl Run {
             );
         }
         let mut tests: Vec<RunTest> = Vec::new();
-        for (kind, work, test) in listed(profile, &imported.tests) {
+        for (kind, work, test) in listed(profile, of) {
             tests.push(RunTest::of_listed(kind, work, &test));
         }
         if tests.is_empty() {
             return Err(UnusableProfile::OnlyRates.to_string());
         }
-        let program = imported.program.clone().unwrap_or_else(|| imported.format.clone());
+        let program = builds.into_iter().flatten().next().or_else(|| imported.program.clone());
+        let program = program.unwrap_or_else(|| imported.format.clone());
         // `llama.cpp 1a2b3c4 (4567)`
         let of_build = || program.split(' ').nth(1).map(str::to_owned);
         let named = profile.named.clone().unwrap_or_default();
@@ -193,7 +210,9 @@ impl Run {
         let path = profile.model.as_ref().map_or("", |model| model.path.as_str());
         // Machines have the same file in different folders.
         let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
-        let measured = (&profile.created, &imported.tests);
+        // Who imported a file before may not have the times of its rows.
+        let undated = of.iter().map(|test| ImportedTest { began: None, ..test.clone() });
+        let measured = (began, undated.collect::<Vec<_>>());
         let measured = serde_json::to_vec(&measured).map_err(|error| error.to_string())?;
         Ok(Self {
             source: source.to_owned(),
@@ -316,6 +335,47 @@ impl Run {
         }
         key(self).cmp(&key(other))
     }
+}
+
+/// The tests of each call of the program, with its time: to a file of last night that of tonight may have been appended.
+fn invocations<'p>(
+    tests: &'p [ImportedTest],
+    created: &'p str,
+) -> Vec<(&'p str, Vec<ImportedTest>)> {
+    /// One call may have a test twice, soon after each other.
+    const LATER_SECONDS: u64 = 600;
+    let mut calls: Vec<(&str, Vec<ImportedTest>)> = Vec::new();
+    for test in tests {
+        let began = test.began.as_deref().unwrap_or(created);
+        let is_next = calls.last().is_none_or(|(first, known)| {
+            let seconds = [*first, began].map(|time| save::unix_seconds(time).unwrap_or(0));
+            known.iter().any(|of| is_again(of, test)) && seconds[1] >= seconds[0] + LATER_SECONDS
+        });
+        match calls.last_mut().filter(|_| !is_next) {
+            Some((_, known)) => known.push(test.clone()),
+            None => calls.push((began, vec![test.clone()])),
+        }
+    }
+    calls
+}
+
+/// Whether two rows are of one test, by whichever build.
+fn is_again(a: &ImportedTest, b: &ImportedTest) -> bool {
+    let settings = |test: &ImportedTest| {
+        let apart = test.apart.iter().filter(|(field, _)| !field.starts_with("build_"));
+        apart.cloned().collect::<Vec<_>>()
+    };
+    a.name == b.name && settings(a) == settings(b)
+}
+
+/// `llama.cpp 1a2b3c4 (4567)`, of a test whose build is another than that of other tests of the file.
+fn build(test: &ImportedTest) -> Option<String> {
+    let of = |field: &str| test.apart.iter().find(|(name, _)| name == field).map(|(_, of)| of);
+    let commit = of("build_commit")?;
+    Some(match of("build_number") {
+        Some(number) => format!("llama.cpp {commit} ({number})"),
+        None => format!("llama.cpp {commit}"),
+    })
 }
 
 /// The tests that have times, rows that measured one again with it.

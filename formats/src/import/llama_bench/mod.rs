@@ -96,8 +96,13 @@ impl BenchRow {
         }
     }
 
-    /// The test, and its values of these fields.
-    fn test(&self, apart: &[String]) -> ImportedTest {
+    /// When it was measured.
+    fn time(&self) -> Option<String> {
+        self.shown("test_time").filter(|time| save::unix_seconds(time).is_some())
+    }
+
+    /// The test, its values of these fields, and its time if that is another than the first one's.
+    fn test(&self, apart: &[String], first: Option<&String>) -> ImportedTest {
         let value = |field: &String| Some((field.clone(), self.shown(field)?));
         ImportedTest {
             row: self.number as u64,
@@ -106,6 +111,7 @@ impl BenchRow {
             samples_ns: self.samples_ns.clone(),
             stated: self.stated.clone(),
             apart: apart.iter().filter_map(value).collect(),
+            began: self.time().filter(|time| first.is_some_and(|first| time != first)),
         }
     }
 
@@ -217,11 +223,10 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         None => format!("llama.cpp {commit}"),
     });
     let mut profile = at.profile(Format::LlamaBench, build, "of llama-bench");
-    let time = rows[0].shown("test_time");
-    let time = time.filter(|time| save::unix_seconds(time).is_some());
+    let time = rows[0].time();
     let is_dated = time.is_some();
-    if let Some(time) = time {
-        profile.created = time;
+    if let Some(time) = &time {
+        profile.created.clone_from(time);
     }
     let tokens = |phase| {
         let mut tokens = of_run.iter().filter_map(|row| row.phase()).filter(|of| of.0 == phase);
@@ -261,7 +266,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
     if let Some(imported) = &mut profile.imported {
         imported.conditions = conditions;
         imported.other_threads = other_threads(&of_run, &others);
-        imported.tests = rows.iter().map(|row| row.test(&apart)).collect();
+        imported.tests = rows.iter().map(|row| row.test(&apart, time.as_ref())).collect();
         for field in ["n_prompt", "n_gen"] {
             let lacking = rows.iter().filter(|row| row.taken_as_0() == Some(field)).count() as u64;
             if lacking > 0 {
