@@ -186,6 +186,7 @@ fn profile() -> Profile {
                 std_dev: Some("0.3".to_owned()),
             }),
             apart: vec![("n_threads".to_owned(), "2".to_owned())],
+            began: Some("2026-11-30T21:00:00Z".to_owned()),
         }],
         graph_layers: Some(GraphLayers {
             by: GraphLayersBy::Sequence,

@@ -696,6 +696,43 @@ fn a_kernel_that_a_file_has_twice_counts_once() {
 }
 
 #[test]
+fn bricks_have_a_name_however_many_ranges_and_launches_come_before_them() {
+    let of = |nth: u32| nth + 10;
+    let range = |nth: u32| {
+        event("user_annotation", &format!("request {nth}"), (1, 1), (1_000_000 + nth, 1), "")
+    };
+    let call = |nth: u32| {
+        let args = format!(r#""correlation":{}"#, of(nth));
+        event("cuda_runtime", "cudaLaunchKernel", (1, 2), (1_010_000 + nth, 1), &args)
+    };
+    let kernel = |nth: u32, name: &str, ns: u32| {
+        let args = format!(
+            r#""device":0,"stream":7,"correlation":{},"grid":[{nth},1,1],"block":[64,1,1]"#,
+            of(nth)
+        );
+        event("kernel", name, (0, 7), (1_020_000 + 2 * nth, ns), &args)
+    };
+    let mut events: Vec<String> = (1..4_200).map(range).collect();
+    events.extend((1..4_200).map(call));
+    events.extend((1..4_200).map(|nth| kernel(nth, "elementwise_kernel", 1)));
+    events.extend([call(4_200), call(4_201)]);
+    events.extend([
+        kernel(4_200, "flash_fwd_kernel", 1_000),
+        kernel(4_201 + 1_000, "sm80_xmma_gemm", 100),
+    ]);
+    let (profile, ..) = said_of(&events);
+    let totals = &profile.devices[0].streams[0].totals;
+    let of_bricks: Vec<(&str, u64)> = totals
+        .iter()
+        .filter(|total| total.kind == NameKind::Brick && total.category.is_some())
+        .map(|total| (total.stats.name.as_str(), total.stats.exclusive_ns))
+        .collect();
+    for brick in [("FlashAttention", 1_000_000), ("MatMul", 100_000), ("Elementwise", 4_199_000)] {
+        assert!(of_bricks.contains(&brick), "{brick:?}: {of_bricks:?}");
+    }
+}
+
+#[test]
 fn a_call_within_a_call_is_one_launch() {
     let mut events = step_and_kernel((1_000_100, 100)).to_vec();
     let inner =

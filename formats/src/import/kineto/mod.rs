@@ -36,7 +36,7 @@ mod table;
 mod unruled;
 mod work;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, UNIX_EPOCH};
 
 use brickscope_profile::name::{OTHER_BRICK, OTHER_KERNEL};
@@ -259,20 +259,38 @@ pub(super) fn table(options: &Options) -> Result<Table, ImportError> {
     })
 }
 
+/// So many names are kept for bricks that a table knows, whatever ranges and kernels a file has before them.
+const KNOWN_BRICKS: usize = 256;
+
 /// The names of a profile as they are met.
 struct Names<'t> {
     table: &'t Table,
     names: Vec<Name>,
     of_name: HashMap<(NameKind, String, Option<DeviceLaunch>), u16>,
+    /// The bricks of the table.
+    known: HashSet<&'t str>,
 }
 
-impl Names<'_> {
+impl<'t> Names<'t> {
+    fn new(table: &'t Table) -> Self {
+        let known = table.bricks().collect();
+        Self { table, names: Vec::new(), of_name: HashMap::new(), known }
+    }
+
     fn number(&mut self, kind: NameKind, name: &str, launch: Option<DeviceLaunch>) -> u16 {
         let key = (kind, name.to_owned(), launch);
         if let Some(&number) = self.of_name.get(&key) {
             return number;
         }
-        if self.names.len() == MOST_NAMES {
+        // A kernel that is launched in thousands of ways is one: what comes after it needs names, too.
+        if key.2.is_some() && self.names.len() >= MOST_NAMES / 2 {
+            return self.number(kind, name, None);
+        }
+        let room = match kind == NameKind::Brick && self.known.contains(name) {
+            true => MOST_NAMES,
+            false => MOST_NAMES - KNOWN_BRICKS,
+        };
+        if self.names.len() >= room {
             return if kind == NameKind::Brick { OTHER_BRICK } else { OTHER_KERNEL };
         }
         let number = self.names.len() as u16;
@@ -325,7 +343,7 @@ pub(super) fn profile(
     let clock = "of the program that wrote the trace";
     let mut profile = at.profile(writer.format, Some(writer.program), clock);
     let (timed, origin) = trace::sorted(trace, at)?;
-    let mut names = Names { table, names: Vec::new(), of_name: HashMap::new() };
+    let mut names = Names::new(table);
     let host = host::spans(trace, &timed, origin, &mut names, &mut profile);
     let inside = layers::of(trace, &timed, &host, &profile.passes, &mut names);
     let device = device::profiles(trace, &timed, origin, &host, &inside, &mut names, &mut profile);

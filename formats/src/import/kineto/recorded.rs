@@ -156,7 +156,7 @@ pub(in crate::import) fn captured(
 ) -> Result<Captured, ImportError> {
     merged::is_of_one(trace, at)?;
     let (timed, origin) = trace::sorted(trace, at)?;
-    let mut names = Names { table, names: Vec::new(), of_name: HashMap::new() };
+    let mut names = Names::new(table);
     // The host's spans are made as those of any trace, and what they are is all that counts here.
     let mut profile = at.profile(Format::Chrome, None, "");
     let host = host::spans(trace, &timed, origin, &mut names, &mut profile);

@@ -203,6 +203,12 @@ impl Table {
         })
     }
 
+    /// The bricks that rules name.
+    pub(super) fn bricks(&self) -> impl Iterator<Item = &str> {
+        let all = [&self.ranges, &self.modules, &self.ops, &self.kernels];
+        all.into_iter().flatten().map(|rule| rule.brick.as_str())
+    }
+
     /// The category of a brick.
     pub(super) fn category(&self, brick: &str) -> BrickCategory {
         match BrickId::from_str(brick) {
