@@ -403,7 +403,10 @@ impl Reader {
         let category = words(event.cat);
         let name = words(event.name);
         let of_kineto = EventKind::of(&category, &name);
-        self.has_kinds |= EventKind::is_sure(&category, &name);
+        // In 2021 it was `Kernel`, as others may call theirs, but not with the call and the stream of one.
+        let has = |key| argument(event.args, key).is_some();
+        let is_of_2021 = || category == "Kernel" && has("correlation") && has("stream");
+        self.has_kinds = self.has_kinds || EventKind::is_sure(&category, &name) || is_of_2021();
         let passes = self.passes.bits(&name, |key| argument(event.args, key));
         let kind_of_it = of_kineto.unwrap_or_default();
         let end = || -> Result<i64, String> {

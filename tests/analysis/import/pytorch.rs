@@ -781,6 +781,12 @@ fn traces_of_2021_are_pytorchs_too() {
     let (profile, ..) = said_of(&events);
     assert_eq!(profile.phase(Phase::Decode).expect("a step").wall_ns, 1_000_000);
     assert_eq!(profile.devices[0].streams[0].phases[0].wall_ns, 200_000);
+    // Without operations, by what a kernel states.
+    let (profile, ..) = said_of(&events[2..4]);
+    assert_eq!(profile.devices[0].streams[0].spans[0].exclusive_ns, 200_000);
+    // Another program's.
+    let (profile, ..) = said_of(&[event("Kernel", "boot", (0, 7), (1_000_100, 200), "")]);
+    assert!(profile.devices.is_empty());
 }
 
 #[test]
