@@ -3,6 +3,7 @@
 //! A benchmark repeats its tests, and its profile is of one repetition. Its rate is that of the run, and the rate of the
 //! profile stands beside it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use brickscope_profile::text::{count, printable};
@@ -293,15 +294,28 @@ pub struct TestRow {
 /// The tests of an imported benchmark whose rows are not passes.
 #[must_use]
 pub fn imported_tests(profile: &Profile) -> Vec<TestRow> {
-    profile.imported.iter().flat_map(|imported| imported.tests.iter().map(row_of_test)).collect()
+    let tests = || profile.imported.iter().flat_map(|imported| &imported.tests);
+    let files = tests().flat_map(|test| &test.apart).filter(|(name, _)| name == FILE);
+    let files: BTreeSet<&str> = files.map(|(_, path)| path.as_str()).collect();
+    // Models in different folders may have one name.
+    let names: BTreeSet<&str> = files.iter().map(|path| last_name(path)).collect();
+    let is_short = names.len() == files.len();
+    tests().map(|test| row_of_test(test, is_short)).collect()
 }
 
-fn row_of_test(test: &ImportedTest) -> TestRow {
+/// The field that names the file of a model.
+const FILE: &str = "model_filename";
+
+fn last_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
+fn row_of_test(test: &ImportedTest, is_short: bool) -> TestRow {
     let how = match test.samples_ns.len() {
         0 => "as the file states".to_owned(),
         n => count(n as u64, "repetition"),
     };
-    let apart = told_apart(test).into_iter();
+    let apart = told_apart(test, is_short).into_iter();
     let apart = apart.map(|(name, value)| format!(", {} {}", printable(name), printable(value)));
     let phase = match (test.name.get(..2), test.name.contains('+')) {
         (Some("pp"), false) => Some(Phase::Prefill),
@@ -318,8 +332,8 @@ fn row_of_test(test: &ImportedTest) -> TestRow {
 
 /// The fields that set a test apart, the settings first and then the model, of which a line has little room for: the file
 /// without its folders, and not what follows from it.
-fn told_apart(test: &ImportedTest) -> Vec<(&str, &str)> {
-    const OF_THE_MODEL: [&str; 2] = ["model_type", "model_filename"];
+fn told_apart(test: &ImportedTest, is_short: bool) -> Vec<(&str, &str)> {
+    const OF_THE_MODEL: [&str; 2] = ["model_type", FILE];
     const FOLLOWS: [&str; 2] = ["model_size", "model_n_params"];
     let all = || test.apart.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let is_named = all().any(|(name, _)| OF_THE_MODEL.contains(&name));
@@ -327,7 +341,7 @@ fn told_apart(test: &ImportedTest) -> Vec<(&str, &str)> {
         .filter(|(name, _)| !OF_THE_MODEL.contains(name) && !(is_named && FOLLOWS.contains(name)));
     let model = OF_THE_MODEL.iter().filter_map(|name| all().find(|(of, _)| of == name));
     let model = model.map(|(name, value)| match name {
-        "model_filename" => (name, value.rsplit(['/', '\\']).next().unwrap_or(value)),
+        FILE if is_short => (name, last_name(value)),
         _ => (name, value),
     });
     settings.chain(model).collect()

@@ -48,7 +48,17 @@ fn may_be_one(file: &Path) -> std::io::Result<bool> {
     fs::File::open(file)?.take(BEGIN).read_to_end(&mut begin)?;
     let Ok(begin) = decoded(begin) else { return Ok(false) };
     let is_ours = begin.contains("\"schema_version\"");
-    Ok(!is_ours && ["samples_ns", "avg_ts", "t/s"].iter().any(|part| begin.contains(part)))
+    let has = |part| begin.contains(part);
+    // Paths in traces may have `t/s` in them.
+    let is_head = |line: &str| {
+        let cells = || {
+            line.split(['|', '\t', ';', ',']).map(|of| of.trim_matches([' ', '*', '`', '"', '\r']))
+        };
+        line.contains("t/s")
+            && cells().any(|cell| cell == "t/s")
+            && cells().any(|cell| cell == "test")
+    };
+    Ok(!is_ours && (has("samples_ns") || has("avg_ts") || begin.lines().any(is_head)))
 }
 
 /// Whether a file in a folder of runs may be one with times of repetitions, by its name.

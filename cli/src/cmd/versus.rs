@@ -31,8 +31,8 @@ use crate::{interrupt, output, progress};
 /// doesn't count. The runs are kept: `brickscope compare` of their two folders says the same again, in any format, and
 /// measures nothing.
 ///
-/// The exit code is 0 if B is slower in no phase, 1 if it is slower in one, 3 if the time was too short to tell, 2 if they
-/// can't be compared or a run fails.
+/// The exit code is 0 if B is slower in no phase, 1 if it is slower in one, 3 if the time was too short to tell or not all
+/// runs have a phase of A, 2 if they can't be compared or a run fails.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  brickscope versus 'old/llama-bench -m m.gguf -n 64' 'new/llama-bench -m m.gguf -n 64'\n  brickscope versus 'llama-bench -m m.gguf -fa 0' 'llama-bench -m m.gguf -fa 1' --format md\n  brickscope versus 'profile q8_0.gguf' 'profile q4_k_m.gguf' --within 3m"

@@ -599,6 +599,20 @@ fn the_history_of_files_of_llama_bench_has_a_series_for_each_test() {
         text(&appended.stdout).starts_with("5 runs in 4 series; 1 not verified"),
         "{appended:?}"
     );
+    // Each is the same as in its own file, whatever is beside it; one more, by a newer build that states more.
+    std::fs::copy(at("nights").join("3.jsonl"), at("appended").join("3.jsonl"))
+        .expect("there is room");
+    let newer = night(4)
+        .replace("0c1e5709", "11111111")
+        .replace("\"n_gen\":", "\"no_host\":false,\"n_gen\":");
+    let newer = newer.replace("2026-11-14", "2026-11-15").replace("000000", "000001");
+    let nightly = at("appended").join("nightly.jsonl");
+    let before = std::fs::read_to_string(&nightly).expect("it is there");
+    std::fs::write(&nightly, before + &newer).expect("there is room");
+    let appended = run(brickscope(&["history"]).arg(at("appended")));
+    let words = text(&appended.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.starts_with("6 runs in 4 series; 2 not verified"), "{words}");
+    assert!(words.contains("the same measurements as "), "{words}");
     // The model's name selects, and other settings are other series.
     let one = brickscope(&["history", "--model", "1b-q4_k.gguf", "--test", "tg128"])
         .arg(at("nights"))

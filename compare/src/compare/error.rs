@@ -86,7 +86,9 @@ impl fmt::Display for CompareError {
                         let word = name.split_once(" on ").map_or(name, |(phase, _)| phase);
                         Phase::ALL.iter().any(|phase| phase.name() == word)
                     };
-                    names.iter().any(|name| !is_phase(name))
+                    // A run may have a prompt and its answer together, beside its phases.
+                    let is_both = |name: &str| name.contains("+tg") && !name.contains('(');
+                    names.iter().any(|name| !is_phase(name) && !is_both(name))
                 };
                 let hint = match is_list(a) != is_list(b) {
                     true => {

@@ -160,8 +160,8 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// A sentence: if it is of another program, if it doesn't state when it was measured, if it has no times of
-    /// repetitions, or if its tests are of several builds.
+    /// A sentence: if it is of another program, if it doesn't state when it was measured, or if it has no times of
+    /// repetitions.
     pub fn of_llama_bench(source: &str, profile: &Profile) -> Result<Vec<Self>, String> {
         let imported = profile.imported.as_ref().filter(|of| of.format == LLAMA_BENCH);
         let imported = imported.ok_or("it is no run of llama-bench")?;
@@ -171,9 +171,12 @@ impl Run {
         if is_undated {
             return Err("it doesn't state when it was measured (test_time)".to_owned());
         }
-        invocations(&imported.tests, &profile.created)
+        if imported.tests.is_empty() {
+            return Err(UnusableProfile::OnlyRates.to_string());
+        }
+        invocations(profile, &imported.tests)
             .into_iter()
-            .map(|(began, tests)| Self::of_invocation(source, profile, imported, began, &tests))
+            .map(|(began, tests)| Self::of_invocation(source, profile, imported, began, tests))
             .collect()
     }
 
@@ -186,14 +189,6 @@ impl Run {
         of: &[ImportedTest],
     ) -> Result<Self, String> {
         let time = time(began).ok_or("it doesn't state when it was measured (test_time)")?;
-        let builds: BTreeSet<Option<String>> = of.iter().map(build).collect();
-        if builds.len() > 1 {
-            return Err(
-                "its tests are of several builds: import those of each by `brickscope import \
-                        --rows`"
-                    .to_owned(),
-            );
-        }
         let mut tests: Vec<RunTest> = Vec::new();
         for (kind, work, test) in listed(profile, of) {
             tests.push(RunTest::of_listed(kind, work, &test));
@@ -201,7 +196,7 @@ impl Run {
         if tests.is_empty() {
             return Err(UnusableProfile::OnlyRates.to_string());
         }
-        let program = builds.into_iter().flatten().next().or_else(|| imported.program.clone());
+        let program = of.first().and_then(build).or_else(|| imported.program.clone());
         let program = program.unwrap_or_else(|| imported.format.clone());
         // `llama.cpp 1a2b3c4 (4567)`
         let of_build = || program.split(' ').nth(1).map(str::to_owned);
@@ -210,9 +205,9 @@ impl Run {
         let path = profile.model.as_ref().map_or("", |model| model.path.as_str());
         // Machines have the same file in different folders.
         let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
-        // Who imported a file before may not have the times of its rows.
-        let undated = of.iter().map(|test| ImportedTest { began: None, ..test.clone() });
-        let measured = (began, undated.collect::<Vec<_>>());
+        // In whichever file, and beside whichever other rows.
+        let rows = of.iter().map(|test| (&test.name, test.tokens, &test.samples_ns));
+        let measured = (began, &program, rows.collect::<Vec<_>>());
         let measured = serde_json::to_vec(&measured).map_err(|error| error.to_string())?;
         Ok(Self {
             source: source.to_owned(),
@@ -337,35 +332,40 @@ impl Run {
     }
 }
 
-/// The tests of each call of the program, with its time: to a file of last night that of tonight may have been appended.
+/// The tests of each call of the program, with its time: to the file of last night that of tonight may have been appended. One
+/// begins where the build is another one, where the time goes back or on by hours, and where a test comes again minutes later.
 fn invocations<'p>(
+    profile: &'p Profile,
     tests: &'p [ImportedTest],
-    created: &'p str,
-) -> Vec<(&'p str, Vec<ImportedTest>)> {
+) -> Vec<(&'p str, &'p [ImportedTest])> {
     /// One call may have a test twice, soon after each other.
-    const LATER_SECONDS: u64 = 600;
-    let mut calls: Vec<(&str, Vec<ImportedTest>)> = Vec::new();
-    for test in tests {
-        let began = test.began.as_deref().unwrap_or(created);
-        let is_next = calls.last().is_none_or(|(first, known)| {
-            let seconds = [*first, began].map(|time| save::unix_seconds(time).unwrap_or(0));
-            known.iter().any(|of| is_again(of, test)) && seconds[1] >= seconds[0] + LATER_SECONDS
-        });
-        match calls.last_mut().filter(|_| !is_next) {
-            Some((_, known)) => known.push(test.clone()),
-            None => calls.push((began, vec![test.clone()])),
+    const AGAIN_SECONDS: u64 = 600;
+    /// No test of a benchmark takes as long.
+    const LATER_SECONDS: u64 = 6 * 3600;
+    let began = |test: &'p ImportedTest| test.began.as_deref().unwrap_or(&profile.created);
+    let seconds = |test| save::unix_seconds(began(test)).unwrap_or(0);
+    let mut calls = Vec::new();
+    let mut known: BTreeSet<SeriesKind> = BTreeSet::new();
+    let mut from = 0;
+    for (nth, test) in tests.iter().enumerate() {
+        let kind = SeriesKind::of_listed(test, profile);
+        let is_next = nth > from && {
+            let (first, last, now) =
+                (seconds(&tests[from]), seconds(&tests[nth - 1]), seconds(test));
+            build(test) != build(&tests[nth - 1])
+                || now < last
+                || now >= last.saturating_add(LATER_SECONDS)
+                || now >= first.saturating_add(AGAIN_SECONDS) && known.contains(&kind)
+        };
+        if is_next {
+            calls.push((began(&tests[from]), &tests[from..nth]));
+            known.clear();
+            from = nth;
         }
+        known.insert(kind);
     }
+    calls.push((began(&tests[from]), &tests[from..]));
     calls
-}
-
-/// Whether two rows are of one test, by whichever build.
-fn is_again(a: &ImportedTest, b: &ImportedTest) -> bool {
-    let settings = |test: &ImportedTest| {
-        let apart = test.apart.iter().filter(|(field, _)| !field.starts_with("build_"));
-        apart.cloned().collect::<Vec<_>>()
-    };
-    a.name == b.name && settings(a) == settings(b)
 }
 
 /// `llama.cpp 1a2b3c4 (4567)`, of a test whose build is another than that of other tests of the file.

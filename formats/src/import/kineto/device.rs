@@ -60,8 +60,6 @@ pub(super) struct Counts {
     /// Those of them that are in no pass for that, and how long they ran.
     pub(super) in_no_pass: u64,
     in_no_pass_ns: u64,
-    /// Those that are there again: of one name and one call, and at the same time on the same stream.
-    pub(super) doubled: u64,
     /// How long all of it ran, and how long that whose work is known.
     pub(super) of_ns: u64,
     pub(super) known_ns: u64,
@@ -162,7 +160,6 @@ pub(super) fn profiles(
         let mut rows: Vec<Row> = Vec::new();
         // When all work so far has ended, if it was launched by itself.
         let mut last: Option<i64> = None;
-        let mut previous = None;
         // The ranges around, each with its pass.
         let mut ranges: Vec<(&Timed, Option<(u32, Phase)>)> = Vec::new();
         for (at, event) in events {
@@ -185,11 +182,6 @@ pub(super) fn profiles(
             if name == MARKER {
                 counts.markers += 1;
                 seen.extend(link.and_then(|link| link.correlation));
-                continue;
-            }
-            let own = (event.start, event.end, event.name, link.and_then(|link| link.correlation));
-            if event.end > event.start && previous.replace(own) == Some(own) {
-                counts.doubled += 1;
                 continue;
             }
             counts.work += 1;

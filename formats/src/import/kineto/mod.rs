@@ -259,6 +259,36 @@ pub(super) fn table(options: &Options) -> Result<Table, ImportError> {
     })
 }
 
+/// Removes the work of devices that is there again: all that the file says of it, its times too. Returns how much it was.
+fn without_doubled(trace: &Trace, timed: &mut Vec<trace::Timed>) -> u64 {
+    let before = timed.len();
+    // What begins at one time on one track is side by side.
+    let mut place = None;
+    let mut here: Vec<(i64, u32, Option<Link>)> = Vec::new();
+    timed.retain(|event| {
+        if event.kind != EventKind::Work || event.end == event.start {
+            return true;
+        }
+        if place.replace((event.lane, event.start)) != Some((event.lane, event.start)) {
+            here.clear();
+        }
+        let link = event.link.and_then(|link| trace.links.get(link as usize)).copied();
+        let is_new = !here.contains(&(event.end, event.name, link));
+        // More at once are no doubles.
+        if is_new && here.len() < MOST_AT_ONE_TIME {
+            here.push((event.end, event.name, link));
+        }
+        is_new
+    });
+    (before - timed.len()) as u64
+}
+
+/// So much work that begins at one time is looked at.
+const MOST_AT_ONE_TIME: usize = 16;
+
+/// So many names are left to what comes after a kernel that is launched in thousands of ways.
+const AFTER_LAUNCHES: usize = 512;
+
 /// So many names are kept for bricks that a table knows, whatever ranges and kernels a file has before them.
 const KNOWN_BRICKS: usize = 256;
 
@@ -269,12 +299,14 @@ struct Names<'t> {
     of_name: HashMap<(NameKind, String, Option<DeviceLaunch>), u16>,
     /// The bricks of the table.
     known: HashSet<&'t str>,
+    /// How often a launch was left out, since there are too many.
+    without_launch: u64,
 }
 
 impl<'t> Names<'t> {
     fn new(table: &'t Table) -> Self {
         let known = table.bricks().collect();
-        Self { table, names: Vec::new(), of_name: HashMap::new(), known }
+        Self { table, names: Vec::new(), of_name: HashMap::new(), known, without_launch: 0 }
     }
 
     fn number(&mut self, kind: NameKind, name: &str, launch: Option<DeviceLaunch>) -> u16 {
@@ -283,7 +315,8 @@ impl<'t> Names<'t> {
             return number;
         }
         // A kernel that is launched in thousands of ways is one: what comes after it needs names, too.
-        if key.2.is_some() && self.names.len() >= MOST_NAMES / 2 {
+        if key.2.is_some() && self.names.len() >= MOST_NAMES - KNOWN_BRICKS - AFTER_LAUNCHES {
+            self.without_launch += 1;
             return self.number(kind, name, None);
         }
         let room = match kind == NameKind::Brick && self.known.contains(name) {
@@ -342,7 +375,8 @@ pub(super) fn profile(
 ) -> Result<Profile, ImportError> {
     let clock = "of the program that wrote the trace";
     let mut profile = at.profile(writer.format, Some(writer.program), clock);
-    let (timed, origin) = trace::sorted(trace, at)?;
+    let (mut timed, origin) = trace::sorted(trace, at)?;
+    let doubled = without_doubled(trace, &mut timed);
     let mut names = Names::new(table);
     let host = host::spans(trace, &timed, origin, &mut names, &mut profile);
     let inside = layers::of(trace, &timed, &host, &profile.passes, &mut names);
@@ -397,7 +431,9 @@ pub(super) fn profile(
     let over = trace.attentions.over;
     left_out(&mut profile, "shapes of attention, of which there are more than are kept", over);
     left_out(&mut profile, "work of a device that overlaps much other work", device.overlapping);
-    left_out(&mut profile, "kernels and copies that the file has twice", device.doubled);
+    left_out(&mut profile, "kernels and copies that the file has twice", doubled);
+    let ways = "grids and blocks of kernels, of which there are more than are kept";
+    left_out(&mut profile, ways, names.without_launch);
     let beyond = "work of streams, of which there are more than are kept";
     left_out(&mut profile, beyond, device.beyond);
     let mut doubts = inside.doubts.clone();

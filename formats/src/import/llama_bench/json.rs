@@ -21,6 +21,8 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     // The brackets that were opened, now and where the line began.
     let (mut open, mut open_at_line) = (0_i64, 0_i64);
     let mut from = 0;
+    // Looking for what isn't there takes as long as the rest of the file.
+    let mut is_last_appended = false;
     loop {
         let rest = &text[from..];
         let is_between = |c: char| c.is_whitespace() || matches!(c, '[' | ']' | ',' | BOM);
@@ -65,14 +67,17 @@ pub(super) fn rows(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
                 Some(Err(error)) => {
                     first_fault.get_or_insert_with(|| fault(text, from, &error, at));
                     found.broken += 1;
-                    // On, to where another row begins.
-                    let begins = rest.match_indices('\n').map(|(line, _)| line + 1);
+                    // On, to a row that another run appended to a line without an end.
+                    let appended =
+                        (!is_last_appended).then(|| rest[1..].find(FIRST_FIELD)).flatten();
+                    is_last_appended |= appended.is_none();
+                    let before = appended.map_or(rest, |at| &rest[..=at]);
+                    // Or to a line before it that begins another row.
+                    let begins = before.match_indices('\n').map(|(line, _)| line + 1);
                     let mut begins = begins.filter(|&line| {
                         rest[line..].trim_start_matches([' ', '\t', '[', ',', BOM]).starts_with('{')
                     });
-                    // Or to one that another run appended to a line without an end.
-                    let next = begins.next().unwrap_or(rest.len());
-                    from += rest[1..next].find(FIRST_FIELD).map_or(next, |at| at + 1);
+                    from += begins.next().unwrap_or(before.len());
                     continue;
                 }
                 Some(Ok(_)) | None => {}

@@ -21,9 +21,19 @@ fn separator_of_markdown(line: &str) -> Option<char> {
     })
 }
 
-/// A line of Markdown without the marks of a quotation.
+/// A line of Markdown without the marks of a quotation. A tab at an end is an empty cell.
 fn unquoted(line: &str) -> &str {
-    line.trim().trim_start_matches(['>', ' '])
+    line.trim_matches([' ', '\r', '\u{feff}']).trim_start_matches(['>', ' '])
+}
+
+/// What a program that runs others puts before each of their lines, such as `bench-1  | `, of the head of a table.
+fn name_before(line: &str) -> &str {
+    match line.split_once('|') {
+        Some((name, rest)) if !name.trim().is_empty() && rest.trim_start().starts_with('|') => {
+            &line[..line.len() - rest.len()]
+        }
+        _ => "",
+    }
 }
 
 /// A cell without the marks of bold, italic and code.
@@ -50,17 +60,24 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     let mut found = Rows::default();
     let mut head: Vec<String> = Vec::new();
     let mut separator = '|';
-    // What each line of the table begins and ends with.
+    // What each line of the table begins and ends with, and what is before all lines.
     let (mut is_open, mut is_closed) = (false, false);
+    let mut name = "";
     let mut builds = Vec::new();
     let last = text.trim_end().lines().count();
     for (number, line) in (1_usize..).zip(text.lines()) {
-        let line = unquoted(line);
+        let mut line = unquoted(line);
         if is_markdown(line) {
+            name = name_before(line);
+            line = line[name.len()..].trim_start_matches(' ');
             separator = separator_of_markdown(line).unwrap_or(separator);
             head = cells_of_markdown(line, separator);
             [is_open, is_closed] = [line.starts_with('|'), line.ends_with('|')];
             continue;
+        }
+        line = line.strip_prefix(name).unwrap_or(line).trim_start_matches(' ');
+        if separator == '|' {
+            line = line.trim();
         }
         if let Some(build) = line.strip_prefix("build: ") {
             builds.push((found.rows.len(), build.to_owned()));
@@ -74,11 +91,12 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
             continue;
         }
         let cells = cells_of_markdown(line, separator);
-        // What is in each line of a column, with its head, is what a program that ran it puts before its lines.
-        let is_rule = |(nth, cell): (usize, &String)| {
-            head.get(nth) == Some(cell) || cell.chars().all(|c| matches!(c, '-' | ':' | ' '))
-        };
-        if cells.iter().enumerate().all(is_rule) {
+        if cells.iter().all(|cell| cell.chars().all(|c| matches!(c, '-' | ':' | ' '))) {
+            continue;
+        }
+        // A decimal comma between commas.
+        if separator != '|' && cells.len() > head.len() {
+            found.skip(line);
             continue;
         }
         let breaks_off = number == last && is_closed && !line.ends_with('|');
@@ -136,7 +154,6 @@ fn row_of_markdown(
         match &**name {
             "test" => test = tokens_of(cell),
             "t/s" => stated = stated_rate(cell),
-            name if name == cell => {}
             name => {
                 let known = NAMES.iter().find(|(column, _)| *column == name);
                 let name = known.map_or(name, |(_, name)| name);
