@@ -207,7 +207,7 @@ impl Run {
         let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
         // In whichever file, and beside whichever other rows.
         let rows = of.iter().map(|test| (&test.name, test.tokens, &test.samples_ns));
-        let measured = (began, &program, rows.collect::<Vec<_>>());
+        let measured = (began, rows.collect::<Vec<_>>());
         let measured = serde_json::to_vec(&measured).map_err(|error| error.to_string())?;
         Ok(Self {
             source: source.to_owned(),
