@@ -26,9 +26,13 @@ pub(crate) fn ask_to_end(child: &Child) {
 
 #[cfg(not(target_os = "linux"))]
 mod system {
-    pub(super) fn end_with_parent(_: &mut super::Command, _: super::End) {}
+    use std::process::{Child, Command};
 
-    pub(super) fn ask_to_end(_: &super::Child) {}
+    use super::End;
+
+    pub(super) fn end_with_parent(_: &mut Command, _: End) {}
+
+    pub(super) fn ask_to_end(_: &Child) {}
 }
 
 #[cfg(target_os = "linux")]
@@ -40,8 +44,9 @@ mod system {
 
     use std::io;
     use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
 
-    use super::{Child, Command, End};
+    use super::End;
 
     pub(super) fn ask_to_end(child: &Child) {
         // SAFETY: it takes numbers only. The process has not been waited for, so the number is still its own.
