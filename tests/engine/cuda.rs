@@ -21,6 +21,7 @@ use brickscope_engine::{Error, Model, Session};
 use brickscope_kernels::{Backend, Kernels};
 use brickscope_testing::cuda_shim as shim;
 use brickscope_testing::fake_cuda;
+use tempfile::{TempDir, TempPath};
 
 const CHILD: &str = "BRICKSCOPE_CUDA_TEST_CHILD";
 
@@ -134,12 +135,10 @@ impl Calls {
 }
 
 /// An empty file for the log of the test `name`.
-fn log(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.calls"));
-    if !is_child(name) {
-        let _ = fs::remove_file(&path);
-    }
-    path
+fn log(name: &str) -> TempPath {
+    let mut file = tempfile::Builder::new();
+    let file = file.prefix(name).suffix(".calls").tempfile_in(env!("CARGO_TARGET_TMPDIR"));
+    file.expect("a file").into_temp_path()
 }
 
 #[test]
@@ -591,20 +590,19 @@ fn a_driver_that_is_too_old_is_one_line_and_no_panic() {
         return;
     }
     let folder = folder_of_empty("old-cuda", &["libcuda.so", "libcuda.so.1"]);
-    with_library_in(&folder, name);
+    with_library_in(folder.path(), name);
 }
 
 /// A folder with libraries of these names that have no functions.
-fn folder_of_empty(name: &str, libraries: &[&str]) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::create_dir_all(&folder).expect("a folder");
-    let source = folder.join("empty.rs");
+fn folder_of_empty(name: &str, libraries: &[&str]) -> TempDir {
+    let folder = TempDir::with_prefix_in(name, env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let source = folder.path().join("empty.rs");
     fs::write(&source, "").expect("a folder of ours");
     for library in libraries {
         let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let built = Command::new(rustc)
             .args(["--crate-type=cdylib", "-o"])
-            .arg(folder.join(library))
+            .arg(folder.path().join(library))
             .arg(&source)
             .status();
         assert!(built.is_ok_and(|status| status.success()), "rustc makes no library");
@@ -765,7 +763,8 @@ fn a_cupti_that_is_not_there_is_one_line_and_no_panic() {
         Cuda::new(&model(), 24, CudaOptions::default()).expect("the fake device");
         return;
     }
-    let empty = folder_of_empty("old-cupti", &["libcupti.so"]).join("libcupti.so");
+    let folder = folder_of_empty("old-cupti", &["libcupti.so"]);
+    let empty = folder.path().join("libcupti.so");
     for path in [empty.to_str().expect("a path"), "/nowhere.so"] {
         on_the_fake_device(name, &[("BRICKSCOPE_CUPTI", path)], || unreachable!("it is a child's"));
     }

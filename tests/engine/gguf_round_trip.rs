@@ -1,7 +1,6 @@
 //! What the writer writes, the reader reads.
 
 use std::fs;
-use std::path::PathBuf;
 
 use brickscope_engine::gguf::{Array, Error, Gguf, TensorType, Value, Writer, write_atomically};
 use proptest::collection::{btree_map, vec};
@@ -170,30 +169,22 @@ fn data_must_be_neither_more_nor_less_than_declared() {
     data.finish().unwrap();
 }
 
-/// A fresh folder in cargo's own place for such things.
-fn folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
 #[test]
 fn a_file_is_there_as_a_whole_or_not_at_all() {
-    let folder = folder("gguf-atomic");
-    let path = folder.join("m.gguf");
+    let folder = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("m.gguf");
     let mut writer = Writer::new(&path);
     writer.tensor("t", &[1], TensorType::F32);
 
     let incomplete = write_atomically(&path, |out| writer.begin(out)?.finish().map(drop));
     assert!(matches!(incomplete, Err(Error::TooLittleData { .. })));
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 
     let panicked = std::panic::catch_unwind(|| {
         write_atomically(&path, |_| -> Result<(), Error> { panic!("on purpose") })
     });
     assert!(panicked.is_err());
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 
     let write = |byte: u8| {
         write_atomically(&path, |out| {
@@ -206,7 +197,7 @@ fn a_file_is_there_as_a_whole_or_not_at_all() {
         write(byte).unwrap();
         let model = Gguf::open(&path).unwrap();
         assert_eq!(model.bytes(&model.tensors[0]), [byte; 4]);
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }
 

@@ -1,17 +1,15 @@
 //! Synthetic models are real ones in all but their weights, and the same everywhere.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use brickscope_engine::gguf::{Gguf, TensorType};
 use brickscope_engine::synth::{Shape, SynthQuant, cached, write};
+use tempfile::TempDir;
 
-/// A fresh folder in cargo's own place for such things.
-fn folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
+/// A fresh folder in cargo's own place for such things, which other runs of these tests may use, too.
+fn folder(name: &str) -> TempDir {
+    TempDir::with_prefix_in(name, env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 fn tiny(quant: SynthQuant, seed: u64, path: &Path) -> Vec<u8> {
@@ -30,14 +28,16 @@ fn hash(bytes: &[u8]) -> u64 {
 /// the new hashes.
 #[test]
 fn a_seed_names_a_file_byte_for_byte() {
-    let path = folder("synth-seed").join("tiny.gguf");
+    let dir = folder("synth-seed");
+    let path = dir.path().join("tiny.gguf");
     assert_eq!(hash(&tiny(SynthQuant::F32, 1, &path)), 0xb34e_dd8d_0246_42c2);
     assert_eq!(hash(&tiny(SynthQuant::Q8_0, 1, &path)), 0x0fff_674d_a7bd_6cbd);
 }
 
 #[test]
 fn another_seed_makes_another_file() {
-    let folder = folder("synth-seeds");
+    let dir = folder("synth-seeds");
+    let folder = dir.path();
     let (one, two) = (folder.join("1.gguf"), folder.join("2.gguf"));
     let same_len = tiny(SynthQuant::Q8_0, 1, &one).len() == tiny(SynthQuant::Q8_0, 2, &two).len();
     assert!(same_len);
@@ -54,7 +54,8 @@ fn another_seed_makes_another_file() {
 
 #[test]
 fn the_tiny_model_has_all_that_a_llama_has() {
-    let path = folder("synth-tiny").join("tiny.gguf");
+    let dir = folder("synth-tiny");
+    let path = dir.path().join("tiny.gguf");
     for (quant, linear, head, file_type) in [
         (SynthQuant::F32, TensorType::F32, TensorType::F32, 0),
         (SynthQuant::F16, TensorType::F16, TensorType::F16, 1),
@@ -119,7 +120,8 @@ fn the_tiny_model_has_all_that_a_llama_has() {
 
 #[test]
 fn the_tokenizer_is_described_completely() {
-    let path = folder("synth-tokenizer").join("tiny.gguf");
+    let dir = folder("synth-tokenizer");
+    let path = dir.path().join("tiny.gguf");
     tiny(SynthQuant::Q8_0, 1, &path);
     let model = Gguf::open(&path).unwrap();
     let metadata = &model.metadata;
@@ -139,7 +141,8 @@ fn the_tokenizer_is_described_completely() {
 
 #[test]
 fn progress_reaches_the_end_and_never_goes_back() {
-    let path = folder("synth-progress").join("tiny.gguf");
+    let dir = folder("synth-progress");
+    let path = dir.path().join("tiny.gguf");
     let mut told = Vec::new();
     write(Shape::Tiny, SynthQuant::Q8_0, 1, &path, &mut |done, total| told.push((done, total)))
         .unwrap();
@@ -151,7 +154,8 @@ fn progress_reaches_the_end_and_never_goes_back() {
 
 #[test]
 fn a_cached_model_is_made_once_and_again_when_it_is_damaged() {
-    let folder = folder("synth-cache").join("made/on/demand");
+    let dir = folder("synth-cache");
+    let folder = dir.path().join("made/on/demand");
     let get = || {
         let mut n_told = 0;
         let path =
@@ -195,7 +199,8 @@ fn names_are_read_as_they_are_written() {
 /// As llama.cpp reads Mixtral's: a router, and matrices with a third dimension.
 #[test]
 fn the_mixture_has_experts_in_each_layer() {
-    let path = folder("synth-moe").join("moe.gguf");
+    let dir = folder("synth-moe");
+    let path = dir.path().join("moe.gguf");
     write(Shape::Moe, SynthQuant::Q8_0, 1, &path, &mut |_, _| {}).unwrap();
     let model = Gguf::open(&path).unwrap();
     let metadata = &model.metadata;
@@ -221,7 +226,8 @@ fn the_mixture_has_experts_in_each_layer() {
 
 #[test]
 fn the_110m_model_ties_its_head_to_a_vocabulary_of_32000() {
-    let folder = folder("synth-110m");
+    let dir = folder("synth-110m");
+    let folder = dir.path();
     let path = folder.join("110m.gguf");
     write(Shape::M110, SynthQuant::Q8_0, 1, &path, &mut |_, _| {}).unwrap();
     let model = Gguf::open(&path).unwrap();
@@ -229,5 +235,4 @@ fn the_110m_model_ties_its_head_to_a_vocabulary_of_32000() {
     assert_eq!(model.metadata.strings("tokenizer.ggml.tokens").unwrap().len(), 32_000);
     let n_weights: usize = model.tensors.iter().map(|tensor| tensor.n_elements()).sum();
     assert_eq!(n_weights, 109_529_856);
-    fs::remove_dir_all(&folder).unwrap();
 }
