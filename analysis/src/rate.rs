@@ -338,7 +338,7 @@ fn told_apart(test: &ImportedTest, is_short: bool) -> Vec<(&str, &str)> {
     let all = || test.apart.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let is_named = all().any(|(name, _)| OF_THE_MODEL.contains(&name));
     let settings = all()
-        .filter(|(name, _)| !OF_THE_MODEL.contains(name) && !(is_named && FOLLOWS.contains(name)));
+        .filter(|(name, _)| !(OF_THE_MODEL.contains(name) || is_named && FOLLOWS.contains(name)));
     let model = OF_THE_MODEL.iter().filter_map(|name| all().find(|(of, _)| of == name));
     let model = model.map(|(name, value)| match name {
         FILE if is_short => (name, last_name(value)),
