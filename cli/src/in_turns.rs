@@ -41,14 +41,11 @@ pub(crate) fn print(format: Form, versus: &Versus, ran: Circumstances, paths: bo
 
 /// The command that compares these two again.
 fn again_by(commands: &[String; 2], threshold: f64) -> String {
-    let [a, b] = commands.each_ref().map(|command| {
-        shlex::try_quote(command).map_or_else(|_| command.clone(), |quoted| quoted.into_owned())
-    });
     let is_usual = (threshold - Options::default().threshold).abs() < f64::EPSILON;
     // As it was given, but for what no decimal fraction can be.
     let percent = (threshold * 1e8).round() / 1e6;
     let more = if is_usual { String::new() } else { format!(" --threshold {percent}%") };
-    format!("brickscope versus {a} {b}{more}")
+    view::versus_of(commands.each_ref().map(String::as_str)) + &more
 }
 
 /// Says of the runs that `versus` kept in these two folders what it said. `None` of other folders, and where something else is

@@ -81,7 +81,9 @@ pub use self::summary::{
     waits_most,
 };
 pub use self::trials::{trials, tried};
-pub use self::versus::{Circumstances, versus, versus_command, versus_json, versus_markdown};
+pub use self::versus::{
+    Circumstances, versus, versus_command, versus_json, versus_markdown, versus_of,
+};
 pub use crate::text::wrap;
 pub use crate::words::quoted;
 

@@ -452,7 +452,14 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
 pub fn versus_command(runs: [&Profile; 2]) -> Option<String> {
     let [a, b] = runs.map(command_line);
     let (a, b) = (a?, b?);
-    (a != b).then(|| format!("brickscope versus {} {}", shell_word(&a), shell_word(&b)))
+    (a != b).then(|| versus_of([&a, &b]))
+}
+
+/// The same of two commands, as a shell takes it.
+#[must_use]
+pub fn versus_of(commands: [&str; 2]) -> String {
+    let [a, b] = commands.map(shell_word);
+    format!("brickscope versus {a} {b}")
 }
 
 /// What `brickscope run` ran, as a shell takes it.
