@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use brickscope_profile::text::{count, printable};
+use brickscope_profile::text::{count, file_name, printable};
 use brickscope_profile::{ImportedTest, Pass, Phase, Profile, Profiled, Repeated};
 use serde::{Deserialize, Serialize};
 
@@ -287,6 +287,8 @@ pub struct TestRow {
     pub rate: String,
     /// How that is known, and what sets the test apart from others: `3 repetitions, threads 4`.
     pub how: String,
+    /// The same for a line with little room: what sets it apart by llama-bench's flags, the model first.
+    pub brief: String,
     /// What it runs, by its name; `None` for a test of both.
     pub phase: Option<Phase>,
 }
@@ -298,24 +300,34 @@ pub fn imported_tests(profile: &Profile) -> Vec<TestRow> {
     let files = tests().flat_map(|test| &test.apart).filter(|(name, _)| name == FILE);
     let files: BTreeSet<&str> = files.map(|(_, path)| path.as_str()).collect();
     // Models in different folders may have one name.
-    let names: BTreeSet<&str> = files.iter().map(|path| last_name(path)).collect();
+    let names: BTreeSet<&str> = files.iter().map(|path| file_name(path)).collect();
     let is_short = names.len() == files.len();
-    tests().map(|test| row_of_test(test, is_short)).collect()
+    let types = tests().flat_map(|test| &test.apart).filter(|(name, _)| name == TYPE);
+    let types: BTreeSet<&str> = types.map(|(_, of)| of.as_str()).collect();
+    let is_typed = types.len() >= files.len();
+    tests().map(|test| row_of_test(test, is_short, is_typed)).collect()
 }
+
+/// The field that describes a model: `llama 1B Q4_K - Medium`.
+const TYPE: &str = "model_type";
 
 /// The field that names the file of a model.
 const FILE: &str = "model_filename";
 
-fn last_name(path: &str) -> &str {
-    path.rsplit(['/', '\\']).next().unwrap_or(path)
-}
-
-fn row_of_test(test: &ImportedTest, is_short: bool) -> TestRow {
+/// `is_short` says that the names of models' files tell them apart, `is_typed` that their types do.
+fn row_of_test(test: &ImportedTest, is_short: bool, is_typed: bool) -> TestRow {
     let how = match test.samples_ns.len() {
         0 => "as the file states".to_owned(),
         n => count(n as u64, "repetition"),
     };
-    let apart = told_apart(test, is_short).into_iter();
+    let apart = told_apart(test, is_short);
+    let of_model = |name: &str| name == TYPE || name == FILE;
+    let model = apart.iter().filter(|(name, _)| *name == if is_typed { TYPE } else { FILE });
+    let model = model.map(|(_, value)| format!(", {}", printable(value)));
+    let flags = apart.iter().filter(|(name, _)| !of_model(name));
+    let flags = flags.map(|(name, value)| format!(", {} {}", flag(name), printable(value)));
+    let brief = how.clone() + &model.chain(flags).collect::<String>();
+    let apart = apart.into_iter();
     let apart = apart.map(|(name, value)| format!(", {} {}", printable(name), printable(value)));
     let phase = match (test.name.get(..2), test.name.contains('+')) {
         (Some("pp"), false) => Some(Phase::Prefill),
@@ -326,14 +338,37 @@ fn row_of_test(test: &ImportedTest, is_short: bool) -> TestRow {
         name: printable(&test.name),
         rate: rate(test),
         how: how + &apart.collect::<String>(),
+        brief,
         phase,
     }
+}
+
+/// By which flag llama-bench sets a field, without its dash.
+fn flag(field: &str) -> String {
+    const FLAGS: [(&str, &str); 14] = [
+        ("n_threads", "t"),
+        ("n_batch", "b"),
+        ("n_ubatch", "ub"),
+        ("type_k", "ctk"),
+        ("type_v", "ctv"),
+        ("n_gpu_layers", "ngl"),
+        ("n_cpu_moe", "ncmoe"),
+        ("split_mode", "sm"),
+        ("main_gpu", "mg"),
+        ("no_kv_offload", "nkvo"),
+        ("flash_attn", "fa"),
+        ("tensor_split", "ts"),
+        ("use_mmap", "mmp"),
+        ("embeddings", "embd"),
+    ];
+    let known = FLAGS.iter().find(|(name, _)| *name == field);
+    known.map_or_else(|| printable(field), |(_, flag)| (*flag).to_owned())
 }
 
 /// The fields that set a test apart, the settings first and then the model, of which a line has little room for: the file
 /// without its folders, and not what follows from it.
 fn told_apart(test: &ImportedTest, is_short: bool) -> Vec<(&str, &str)> {
-    const OF_THE_MODEL: [&str; 2] = ["model_type", FILE];
+    const OF_THE_MODEL: [&str; 2] = [TYPE, FILE];
     const FOLLOWS: [&str; 2] = ["model_size", "model_n_params"];
     let all = || test.apart.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let is_named = all().any(|(name, _)| OF_THE_MODEL.contains(&name));
@@ -341,10 +376,18 @@ fn told_apart(test: &ImportedTest, is_short: bool) -> Vec<(&str, &str)> {
         .filter(|(name, _)| !(OF_THE_MODEL.contains(name) || is_named && FOLLOWS.contains(name)));
     let model = OF_THE_MODEL.iter().filter_map(|name| all().find(|(of, _)| of == name));
     let model = model.map(|(name, value)| match name {
-        FILE if is_short => (name, last_name(value)),
+        FILE if is_short => (name, file_name(value)),
         _ => (name, value),
     });
     settings.chain(model).collect()
+}
+
+/// The mean rate of a test's repetitions, or what the file states.
+pub(crate) fn mean(test: &ImportedTest) -> Option<f64> {
+    match &test.stated {
+        Some(stated) => stated.tokens_per_second.parse().ok(),
+        None => test.rate().map(|(mean, _)| mean),
+    }
 }
 
 /// `7098 ± 15`: what the repetitions come to, or what the file says that they do.

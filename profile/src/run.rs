@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::absent::Absent;
 use crate::brick::Phase;
 use crate::stats::{PairedRatio, median};
+use crate::text;
 use crate::told::{StepTold, Unruled};
 
 /// How a run was made.
@@ -333,7 +334,7 @@ impl Model {
 /// different ones, and without `.gguf`. `None` if neither is known.
 #[must_use]
 pub fn model_name<'m>(stated: Option<&'m str>, path: &'m str) -> Option<&'m str> {
-    let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
+    let file = text::file_name(path);
     let file = file.strip_suffix(".gguf").unwrap_or(file);
     [stated.unwrap_or_default(), file].into_iter().find(|name| !name.is_empty())
 }
@@ -532,6 +533,15 @@ pub struct ImportedTest {
     /// When it was measured (RFC 3339, UTC), if the file states another time than for the first test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began: Option<String>,
+}
+
+/// What a build of llama.cpp is called: `llama.cpp 1a2b3c4 (4567)`.
+#[must_use]
+pub fn build_of_llama_cpp(commit: &str, number: Option<&str>) -> String {
+    match number {
+        Some(number) => format!("llama.cpp {commit} ({number})"),
+        None => format!("llama.cpp {commit}"),
+    }
 }
 
 /// A rate as a program wrote it, with its digits.

@@ -45,6 +45,12 @@ pub fn brief(name: &str) -> String {
     printable_in(name, BRIEF)
 }
 
+/// The last name of a path, of whichever system: files have other folders on other machines.
+#[must_use]
+pub fn file_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).find(|name| !name.is_empty()).unwrap_or("")
+}
+
 /// `text` as it may leave: all characters escaped that [`printable`] escapes, but not line breaks, tabs, and
 /// the mark that makes an emoji of the character before it, which our own text has.
 ///

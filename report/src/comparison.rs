@@ -8,7 +8,9 @@ use brickscope_profile::{Absent, DeviceProfile, DeviceStream, NameKind, Phase, P
 use serde_json::json;
 
 use super::apart::{A, B, apart};
-use super::figure::{From, Unit, absent, count, counted, div, percent, signed, sub, time};
+use super::figure::{
+    From, Unit, absent, count, counted, div, percent, signed, sub, time, times as ratio,
+};
 use super::html::{Table, bar, called, note, reason, said, told};
 use super::page::Section;
 use super::source::{Source, heading};
@@ -101,8 +103,13 @@ fn of_test(test: &TestChange, from: &dyn Fn(String) -> From) -> String {
         Sample::Token => ("one token", "a typical token"),
     };
     let caption = format!("{}: {one} on each side", called(&test.name));
-    let columns = ["Part", &a, &b, "#Change", "#from", "#to", "Verdict"];
-    let mut table = Table::of_class("verdicts", &caption, &columns);
+    let bare = is_bare(test);
+    let columns: &[&str] = match bare {
+        true => &["Part", &a, &b, "#B:A", "Verdict"],
+        false => &["Part", &a, &b, "#Change", "#from", "#to", "Verdict"],
+    };
+    let row = if bare { bare_row } else { row };
+    let mut table = Table::of_class("verdicts", &caption, columns);
     row(&mut table, whole, "wall", &test.whole, unit, &|field| from(format!("/whole/{field}")));
     for (n, change) in test.categories.iter().enumerate() {
         row(&mut table, &said(&change.name), "category", change, unit, &|field| {
@@ -131,6 +138,39 @@ fn of_test(test: &TestChange, from: &dyn Fn(String) -> From) -> String {
         }
     }
     html
+}
+
+/// Whether no change of a test has an interval, as of two processes: then the table has how often A's time goes into B's.
+fn is_bare(test: &TestChange) -> bool {
+    let mut rows = test.categories.iter().chain(&test.bricks).chain([&test.whole]);
+    rows.all(|row| row.change.is_none() && row.visible.is_none())
+}
+
+fn bare_row(
+    table: &mut Table,
+    name: &str,
+    class: &str,
+    change: &Change,
+    unit: Unit,
+    from: &dyn Fn(&str) -> From,
+) {
+    let time = |ns: Option<f64>, field: &str| {
+        ns.map_or_else(|| absent("absent"), |ns| unit.show(ns, from(field)))
+    };
+    let times = change.a_ns.zip(change.b_ns).filter(|(a, _)| *a > 0.0);
+    let times =
+        times.map_or_else(|| absent("-"), |(a, b)| ratio(b / a, div(from("b_ns"), from("a_ns"))));
+    let verdict = change.verdict.name();
+    table.row_of(
+        class,
+        &[
+            name,
+            &time(change.a_ns, "a_ns"),
+            &time(change.b_ns, "b_ns"),
+            &times,
+            &format!("<span class=\"verdict {verdict}\">{verdict}</span>"),
+        ],
+    );
 }
 
 fn row(

@@ -165,6 +165,11 @@ pub(super) fn scaled(raw: impl Into<Raw>, per: f64, unit: &str, from: From) -> S
     figure(raw, per, digits(raw.as_f64() / per), unit, from)
 }
 
+/// How often one time goes into another.
+pub(super) fn times(raw: f64, from: From) -> String {
+    figure(Raw::Float(raw), 1.0, 3, "", from)
+}
+
 /// A change or difference, with its sign.
 pub(super) fn signed(raw: f64, per: f64, digits: usize, unit: &str, from: From) -> String {
     let plus = if raw > 0.0 { "+" } else { "" };

@@ -10,6 +10,7 @@ use brickscope_formats::import::packed_run;
 use brickscope_profile::Profile;
 
 use crate::files::{PROFILE, processes, profile_in, receipt_in};
+use crate::llama_bench;
 use crate::settings::home;
 
 /// The receipt that was written last to a folder that has no name of the caller's.
@@ -46,7 +47,7 @@ pub fn spare(out: &Path, runs: &[&Path]) -> Result<()> {
     Ok(())
 }
 
-/// Reads the profile of a run, given its folder or the file itself.
+/// Reads the profile of a run, given its folder or the file itself, which may be one of llama-bench.
 pub fn load(run: &Path) -> Result<Profile> {
     let path = if run.is_dir() { run.join(PROFILE) } else { run.to_owned() };
     // A pipe in a folder has no writer, and would block for ever. One that the user names has.
@@ -55,6 +56,11 @@ pub fn load(run: &Path) -> Result<Profile> {
     }
     if let Some(packed) = packed(&path)? {
         return Ok(packed);
+    }
+    if path.is_file()
+        && let Some(of_benchmark) = llama_bench::read(&path)?
+    {
+        return Ok(of_benchmark);
     }
     if let Some(what) = what_else(&path) {
         bail!("{} is {what}", path.display());

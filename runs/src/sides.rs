@@ -37,8 +37,11 @@ pub fn side(
     let files = files(path)?;
     let (mut processes, mut places) = (Vec::new(), Vec::new());
     for file in &files {
-        let (process, place) = process(file, is_forced, where_it_ran)?;
-        processes.push(process);
+        let (of_file, place) = processes_of(file, is_forced, where_it_ran)?;
+        processes.extend(of_file);
+        if processes.len() > MAX_PROCESSES {
+            bail!("{} has more than {MAX_PROCESSES} runs", path.display());
+        }
         places.push(place);
     }
     if !is_forced {
@@ -172,11 +175,12 @@ fn runs_in(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn process(
+/// What a file holds: one process, but for a benchmark's file to which another call of it was appended.
+fn processes_of(
     file: &Path,
     is_forced: bool,
     where_it_ran: &dyn Fn(Profile) -> Profile,
-) -> Result<(Process, Option<Place>)> {
+) -> Result<(Vec<Process>, Option<Place>)> {
     let name = file.display().to_string();
     let of_llama_bench = llama_bench::read(file)?;
     if of_llama_bench.is_some() || !is_receipt(file)? {
@@ -198,13 +202,15 @@ fn process(
                 imported.format
             );
         }
-        let mut process = Process::from_profile(&name, &profile).with_context(|| name)?;
-        process.ranks = process.ranks.or(ranks);
+        let mut processes = Process::all_of_profile(&name, &profile).with_context(|| name)?;
         let format = profile.imported.as_ref().map(|imported| &*imported.format);
-        process.doubts.extend(format.map(llama_bench::without_receipt));
         let cut_short = profile.run.and_then(|run| run.cut_short);
-        process.doubts.extend(cut_short.map(|how| format!("it was cut short: {how}")));
-        return Ok((process, None));
+        for process in &mut processes {
+            process.ranks = process.ranks.take().or(ranks.clone());
+            process.doubts.extend(format.map(llama_bench::without_receipt));
+            process.doubts.extend(cut_short.as_ref().map(|how| format!("it was cut short: {how}")));
+        }
+        return Ok((processes, None));
     }
     let bytes = read(file)?;
     let receipt = Receipt::from_bytes(&bytes, file)?;
@@ -223,7 +229,7 @@ fn process(
     }
     process.not_verified = verify(&bytes, &Options::default()).not_verified();
     let run = receipt.run;
-    Ok((process, run.set.map(|set| (set, run.process, run.processes))))
+    Ok((vec![process], run.set.map(|set| (set, run.process, run.processes))))
 }
 
 /// Whether a file is a receipt, by its beginning: the version of a receipt is a string, the version of a

@@ -9,6 +9,7 @@ use std::path::Path;
 use brickscope_analysis::rate::{ByDevice, Overlapped, Rate, RateOf};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_profile::run::model_name;
+use brickscope_profile::text::file_name;
 use brickscope_profile::{GraphLayersBy, Imported, Phase, Profile, ProfileError};
 use serde::{Deserialize, Serialize};
 
@@ -191,7 +192,7 @@ fn is_own(imported: &Imported) -> bool {
 
 /// What a run was imported from: the name of the file, and of a capture that there was one.
 fn source(imported: &Imported) -> Option<String> {
-    let file = imported.file.rsplit(['/', '\\']).find(|part| !part.is_empty())?;
+    let file = Some(file_name(&imported.file)).filter(|file| !file.is_empty())?;
     let by = imported.graph_layers.as_ref().map(|layers| layers.by);
     let capture = if by == Some(GraphLayersBy::Capture) { " + capture" } else { "" };
     Some(short(file)? + capture)

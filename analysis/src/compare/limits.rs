@@ -7,7 +7,7 @@ use brickscope_profile::text::printable;
 use brickscope_profile::{Histogram, Phase, Profile};
 use serde::Serialize;
 
-use super::{Fact, LEAST_PROCESSES, Outcome, Process, Sample, Test};
+use super::{LEAST_PROCESSES, Outcome, Process, Test};
 use crate::rate::{LEAST_FOR_INTERVAL, Rate};
 use crate::receipt::{Receipt, v1};
 
@@ -58,7 +58,7 @@ impl Limit {
         let mut held = self.held(processes.len(), figures);
         let test = processes.first().and_then(decode_test).filter(|_| !held.test.is_empty());
         if let Some(test) = test {
-            held.test = name_of_test(test);
+            held.test.clone_from(&test.name);
         }
         held
     }
@@ -161,20 +161,6 @@ pub fn decode_test(process: &Process) -> Option<&Test> {
     timed.filter(is_decode).min_by_key(depth)
 }
 
-/// The name of a test as llama-bench has it: its passes are repetitions of so many tokens.
-fn name_of_test(test: &Test) -> String {
-    let is_phase = test.phase == Some(Phase::Decode) && test.name == Phase::Decode.name();
-    match is_phase && test.sample == Sample::Repetition {
-        true => {
-            let is_depth = |fact: &&Fact| fact.name == "n_depth of decode" && fact.value != "0";
-            let depth = test.facts.iter().find(is_depth);
-            let depth = depth.map_or(String::new(), |fact| format!(" @ d{}", fact.value));
-            format!("tg{}{depth}", test.tokens)
-        }
-        false => test.name.clone(),
-    }
-}
-
 impl Held {
     /// Before anything was looked at.
     fn none(limit: Limit, processes: usize) -> Self {
@@ -218,8 +204,8 @@ impl Held {
         self.figure = Some(mean);
         if figures.len() < LEAST_PROCESSES {
             return Some(format!(
-                "it takes {LEAST_PROCESSES} processes, which differ by more than repetitions do: benchmark with \
-                 --processes {LEAST_PROCESSES}"
+                "it takes {LEAST_PROCESSES} processes, which differ by more than repetitions do: `benchmark --processes \
+                 {LEAST_PROCESSES}`, or llama-bench as often, each time into a file of its own"
             ));
         }
         let squares: f64 = figures.iter().map(|(_, figure)| (figure - mean).powi(2)).sum();
@@ -328,7 +314,7 @@ mod tests {
         let held = Limit::Throughput(1.0).hold(&set(&FIVE[..4]));
         assert_eq!((held.outcome, held.interval), (Outcome::Inconclusive, None));
         assert_eq!(held.figure, Some(99.5), "the figure is known");
-        assert!(held.to_string().contains("benchmark with --processes 5"), "{held}");
+        assert!(held.to_string().contains("`benchmark --processes 5`"), "{held}");
         let mut short = set(&FIVE);
         short[3] = receipt(100.0, None);
         let held = Limit::P99(1e9).hold(&short);

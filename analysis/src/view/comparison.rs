@@ -4,7 +4,9 @@
 use std::fmt::Write;
 
 use brickscope_profile::save;
-use brickscope_profile::text::{count, printable, printable_text, screened, screened_lines};
+use brickscope_profile::text::{
+    brief, count, printable, printable_text, screened, screened_lines, shortened,
+};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -12,7 +14,7 @@ use crate::compare::{
     Change, Compared, Comparison, LEAST_PROCESSES, LeftOutTest, Outcome, Pairing, Sample,
     TestChange, Verdict,
 };
-use crate::text::{markdown, wrap};
+use crate::text::{broken, markdown, wrap};
 use crate::view::doubts::doubts;
 use crate::view::moved::bytes_in_words;
 use crate::view::ranks_compared;
@@ -24,9 +26,7 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
     let tests = || comparison.tests.iter();
     let with = |verdict| tests().filter(move |test| test.whole.verdict == verdict);
     let mut sentences = Vec::new();
-    for test in with(Verdict::Slower) {
-        sentences.push(changed(test, "slower"));
-    }
+    sentences.extend(all_changed(with(Verdict::Slower).collect(), "slower"));
     // Of tests that are not slower as a whole.
     for test in tests().filter(|test| test.whole.verdict != Verdict::Slower) {
         let slower: Vec<&Change> = parts(test, Verdict::Slower);
@@ -43,9 +43,7 @@ pub fn comparison_headline(comparison: &Comparison) -> String {
             ));
         }
     }
-    for test in with(Verdict::Faster) {
-        sentences.push(changed(test, "faster"));
-    }
+    sentences.extend(all_changed(with(Verdict::Faster).collect(), "faster"));
     let unclear: Vec<&TestChange> = with(Verdict::Inconclusive).collect();
     let is_all = unclear.len() == comparison.tests.len() && sentences.is_empty();
     sentences.extend(inconclusive(&unclear, is_all, comparison));
@@ -102,6 +100,24 @@ fn not_verified(comparison: &Comparison) -> String {
 /// The most bricks that a sentence names.
 const MOST_NAMED: usize = 4;
 
+/// The most tests that a sentence names, each with its figures.
+const MOST_TESTS: usize = 3;
+
+/// A sentence for each test that changed; of a long list the number, and those that changed most.
+fn all_changed(mut tests: Vec<&TestChange>, how: &str) -> Vec<String> {
+    let all = tests.len();
+    if all <= MOST_TESTS {
+        return tests.into_iter().map(|test| changed(test, how)).collect();
+    }
+    tests.sort_by(|x, y| {
+        let size = |test: &TestChange| test.whole.change.unwrap_or(0.0).abs();
+        size(y).total_cmp(&size(x))
+    });
+    let most = tests.into_iter().take(MOST_TESTS).map(|test| changed(test, how));
+    let most: Vec<String> = most.collect();
+    vec![format!("{all} tests are {how}; those that changed most: {}", most.join(", "))]
+}
+
 /// `decode (tg128) is 2.9 % slower [2.1, 3.8]: GateProjection takes +8.0 % …`. That says where the time went, and not why.
 fn changed(test: &TestChange, how: &str) -> String {
     let verdict = test.whole.verdict;
@@ -111,6 +127,7 @@ fn changed(test: &TestChange, how: &str) -> String {
     // "slower" is followed by how much slower, not by a negative number.
     let [low, high] = if verdict == Verdict::Faster { [-ends[1], -ends[0]] } else { ends };
     let within = match &bricks[..] {
+        [] if is_whole(test) => String::new(),
         [] => ", but no single brick can be named".to_owned(),
         [first, others @ ..] => {
             let takes = format!("{} takes {}", printable(&first.name), in_time(&interval(first)));
@@ -123,7 +140,26 @@ fn changed(test: &TestChange, how: &str) -> String {
             format!(": {}{more}", names.join(", "))
         }
     };
-    format!("{} is {} {how} [{}, {}]{within}", title(test), percent(size), plain(low), plain(high))
+    let name = brief_title(test);
+    // Of a multiple nobody thinks in percent.
+    if verdict == Verdict::Slower && size >= MULTIPLE {
+        let [times, low, high] = [size, low, high].map(|part| digits(1.0 + part));
+        return format!("{name} takes {times} times as long [{low}, {high}]{within}");
+    }
+    format!("{name} is {} {how} [{}, {}]{within}", percent(size), plain(low), plain(high))
+}
+
+/// From this change on it is said how many times as long something takes.
+const MULTIPLE: f64 = 2.0;
+
+/// Whether a test is timed as a whole, as one of a benchmark's list, so that it has no parts.
+fn is_whole(test: &TestChange) -> bool {
+    test.sample == Sample::Repetition && test.categories.is_empty() && test.bricks.is_empty()
+}
+
+/// The name of a test within a sentence: that of one of a list may have all settings in it.
+fn brief_title(test: &TestChange) -> String {
+    if is_whole(test) { brief(&test.name) } else { title(test) }
 }
 
 /// The rows below the whole that have this verdict, those that changed by the most time first: bricks
@@ -161,15 +197,24 @@ fn inconclusive(tests: &[&TestChange], is_all: bool, comparison: &Comparison) ->
     }
     let is_about_all = is_all && by_reason.len() == 1;
     let sentence = |(reason, tests): &(Option<&str>, Vec<&TestChange>)| {
-        let names: Vec<String> = tests.iter().map(|test| title(test)).collect();
         let of = match is_about_all {
             true => String::new(),
-            false => format!(" for {}", names.join(", ")),
+            false => format!(" for {}", titles(tests)),
         };
         let why = reason.map_or_else(|| unseen(tests, comparison), printable_text);
         format!("inconclusive{of}: {why}")
     };
     by_reason.iter().map(sentence).collect()
+}
+
+/// The names of tests within a sentence.
+fn titles(tests: &[&TestChange]) -> String {
+    let names = tests.iter().take(MOST_NAMED).map(|test| brief_title(test));
+    let names: Vec<String> = names.collect();
+    match tests.len().saturating_sub(MOST_NAMED) {
+        0 => names.join(", "),
+        n => format!("{} and {n} more", names.join(", ")),
+    }
 }
 
 /// The tests of A that B may be slower in, though nobody knows, since not all processes have them.
@@ -225,10 +270,15 @@ fn as_measured(comparison: &Comparison) -> String {
         .filter(|test| test.whole.verdict == Verdict::Inconclusive && test.whole.visible.is_none());
     let of_test = |test: &TestChange| {
         let (a, b) = test.whole.a_ns.zip(test.whole.b_ns).filter(|(a, _)| *a > 0.0)?;
-        Some(format!("{} times as long in {}", digits(b / a), title(test)))
+        Some(format!("{} times as long in {}", digits(b / a), brief_title(test)))
     };
     let all: Vec<String> = few.filter_map(of_test).collect();
-    if all.is_empty() { String::new() } else { format!(" As measured, B took {}.", all.join(", ")) }
+    let more = match all.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        n => format!(" (and {n} more below)"),
+    };
+    let named = all.get(..MOST_NAMED).unwrap_or(&all).join(", ");
+    if all.is_empty() { String::new() } else { format!(" As measured, B took {named}{more}.") }
 }
 
 pub(super) fn title(test: &TestChange) -> String {
@@ -236,23 +286,8 @@ pub(super) fn title(test: &TestChange) -> String {
         Some(phase) if phase.name() != test.name => {
             format!("{} ({})", phase.name(), printable(&test.name))
         }
-        // A repetition of llama-bench, whose test is a phase.
-        Some(_) if is_repeated(test) => {
-            format!("{} ({})", printable(&test.name), count(test.tokens, "token"))
-        }
         _ => printable(&test.name),
     }
-}
-
-/// Whether a sample is a repetition of many tokens, and no pass, though it is named as passes are.
-fn is_repeated(test: &TestChange) -> bool {
-    let is_phase = test.phase.is_some_and(|phase| phase.name() == test.name);
-    is_phase && test.sample == Sample::Repetition && test.tokens > 0
-}
-
-/// The name of a sample's wall time.
-fn whole_name(test: &TestChange) -> &'static str {
-    if is_repeated(test) { "one repetition" } else { test.sample.whole() }
 }
 
 fn named(row: &Change) -> String {
@@ -326,11 +361,7 @@ pub fn comparison(comparison: &Comparison) -> String {
     for line in wrap(&comparison_headline(comparison), 80) {
         let _ = writeln!(out, "{line}");
     }
-    for warning in warnings(comparison) {
-        for (n, line) in wrap(&warning, 78).into_iter().enumerate() {
-            let _ = writeln!(out, "{}{line}", if n == 0 { "! " } else { "  " });
-        }
-    }
+    write_warnings(&unlike(comparison), &mut out);
     let _ = writeln!(out);
     for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
         let _ = writeln!(out, "{letter}  {}", side_line(side));
@@ -340,15 +371,28 @@ pub fn comparison(comparison: &Comparison) -> String {
             let _ = writeln!(out, "   {line}");
         }
     }
-    for test in &comparison.tests {
-        let bare = is_bare(test);
+    for tests in tables(comparison) {
+        let bare = is_bare(tests[0]);
         let (row, columns): (Row, _) = match bare {
-            true => (bare_row, "A share        B       B:A  verdict"),
-            false => (row, "A share  change        interval   sees  verdict"),
+            true => (bare_row, "       A        B       B:A  verdict"),
+            false => (row, "       A        B  change       interval   sees  verdict"),
         };
-        let name = title(test).chars().take(28).collect::<String>();
-        let _ = writeln!(out, "\n{name:28}{columns}");
-        row(&mut out, whole_name(test), &test.whole);
+        let test = tests[0];
+        if is_whole(test) {
+            let _ = writeln!(out, "\n{:NAME$} {columns}", "one repetition of");
+            for test in tests {
+                let name = title(test);
+                let is_long = name.chars().count() > NAME;
+                for line in broken(&name, 80).into_iter().filter(|_| is_long) {
+                    let _ = writeln!(out, "{line}");
+                }
+                row(&mut out, if is_long { "" } else { &name }, &test.whole);
+            }
+            continue;
+        }
+        let name = shortened(&title(test), NAME, "");
+        let _ = writeln!(out, "\n{name:NAME$} {columns}");
+        row(&mut out, test.sample.whole(), &test.whole);
         for part in &test.categories {
             row(&mut out, &part.name, part);
         }
@@ -359,9 +403,7 @@ pub fn comparison(comparison: &Comparison) -> String {
             row(&mut out, &part.name, part);
         }
         if let Some([a, b]) = beyond(test) {
-            let of_b = if bare { format!(" {:>8}", duration(b)) } else { String::new() };
-            let share = format!("{:.0}%", 100.0 * a / test.whole.a_ns.unwrap_or(a).max(1.0));
-            let _ = writeln!(out, "{BEYOND:20} {:>8} {share:>5}{of_b}", duration(a));
+            let _ = writeln!(out, "{BEYOND:NAME$} {:>8} {:>8}", duration(a), duration(b));
         }
         for line in test_notes(test) {
             for line in wrap(&line, 80) {
@@ -373,14 +415,44 @@ pub fn comparison(comparison: &Comparison) -> String {
         ranks_compared::section(of, &mut out);
     }
     let _ = writeln!(out);
+    let below = warnings(comparison);
+    write_warnings(&below, &mut out);
+    if !below.is_empty() {
+        let _ = writeln!(out);
+    }
     for line in wrap(&legend(comparison), 80) {
         let _ = writeln!(out, "{line}");
     }
     screened_lines(out)
 }
 
+/// Columns of a row's name.
+const NAME: usize = 18;
+
+/// The tests of each table: those of a benchmark's list, which have no parts, share one.
+fn tables(comparison: &Comparison) -> Vec<Vec<&TestChange>> {
+    let mut tables: Vec<Vec<&TestChange>> = Vec::new();
+    for test in &comparison.tests {
+        let is_same =
+            |of: &&TestChange| is_whole(of) && is_whole(test) && is_bare(of) == is_bare(test);
+        match tables.last_mut() {
+            Some(table) if table.first().is_some_and(is_same) => table.push(test),
+            _ => tables.push(vec![test]),
+        }
+    }
+    tables
+}
+
+fn write_warnings(warnings: &[String], out: &mut String) {
+    for warning in warnings {
+        for (n, line) in wrap(warning, 78).into_iter().enumerate() {
+            let _ = writeln!(out, "{}{line}", if n == 0 { "! " } else { "  " });
+        }
+    }
+}
+
 /// The row of what the rows of bricks don't add up to.
-const BEYOND: &str = "(not in rows above)";
+const BEYOND: &str = "(not in the rows)";
 
 /// What a test takes beyond its bricks, on both sides, if that is more than what smaller ones take: medians of bricks don't
 /// add up to the median of passes where each pass had another brick disturbed.
@@ -405,29 +477,29 @@ fn is_bare(test: &TestChange) -> bool {
     rows.all(|row| row.change.is_none() && row.visible.is_none())
 }
 
-/// What each side took, and how often A's time goes into B's.
-fn bare_row(out: &mut String, name: &str, row: &Change) {
-    let name: String = printable(name).chars().take(20).collect();
-    let times = match (row.a_ns, row.b_ns) {
+/// How often A's time goes into B's.
+fn times(row: &Change) -> String {
+    match (row.a_ns, row.b_ns) {
         (Some(a), Some(b)) if a > 0.0 => format!("{:.3}", b / a),
         _ => "-".to_owned(),
-    };
+    }
+}
+
+/// What each side took, and how often A's time goes into B's.
+fn bare_row(out: &mut String, name: &str, row: &Change) {
+    let name = shortened(name, NAME, "");
     let _ = writeln!(
         out,
-        "{name:20} {:>8} {:>5} {:>8} {times:>9}  {}",
+        "{name:NAME$} {:>8} {:>8} {:>9}  {}",
         duration_or_absent(row.a_ns),
-        share(row),
         duration_or_absent(row.b_ns),
+        times(row),
         row.verdict.name()
     );
 }
 
-fn share(row: &Change) -> String {
-    row.share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", 100.0 * share))
-}
-
 fn row(out: &mut String, name: &str, row: &Change) {
-    let name: String = printable(name).chars().take(20).collect();
+    let name = shortened(name, NAME, "");
     let change = row.change.map_or_else(|| "n/a".to_owned(), |change| signed(change) + " %");
     let interval = match (row.low, row.high) {
         (Some(low), Some(high)) => format!("[{}, {}]", signed(low), signed(high)),
@@ -441,15 +513,15 @@ fn row(out: &mut String, name: &str, row: &Change) {
     );
     let _ = writeln!(
         out,
-        "{name:20} {:>8} {:>5} {change:>7} {interval:>15} {visible:>6}  {}",
+        "{name:NAME$} {:>8} {:>8} {change:>7} {interval:>14} {visible:>6}  {}",
         duration_or_absent(row.a_ns),
-        share(row),
+        duration_or_absent(row.b_ns),
         row.verdict.name()
     );
 }
 
-/// What a reader must know before any figure.
-fn warnings(comparison: &Comparison) -> Vec<String> {
+/// What a reader must know before any figure: that the sides ran other things.
+fn unlike(comparison: &Comparison) -> Vec<String> {
     let mut warnings = Vec::new();
     warnings.extend(of_other_programs(comparison));
     if !comparison.forced.is_empty() {
@@ -461,6 +533,12 @@ fn warnings(comparison: &Comparison) -> Vec<String> {
             comparison.forced.iter().map(|difference| printable_text(&difference.to_string())),
         );
     }
+    warnings
+}
+
+/// What makes the figures less sure.
+fn warnings(comparison: &Comparison) -> Vec<String> {
+    let mut warnings = Vec::new();
     for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {
         if side.disturbed > 0 {
             warnings.push(format!(
@@ -603,16 +681,27 @@ fn legend(comparison: &Comparison) -> String {
 #[must_use]
 pub fn comparison_markdown(comparison: &Comparison) -> String {
     let mut out = format!("**{}**\n", comparison_headline(comparison));
-    for warning in warnings(comparison) {
+    for warning in unlike(comparison) {
         let _ = write!(out, "\n> ⚠️ {}\n", markdown(&warning));
     }
-    for test in &comparison.tests {
+    for tests in tables(comparison) {
+        let test = tests[0];
+        let bare = is_bare(test);
+        let of_list = is_whole(test);
+        let (columns, line) = match bare {
+            true => ("B:A | verdict", "--:|---"),
+            false => ("change | interval | sees | verdict", "--:|--:|--:|---"),
+        };
+        let title_of_table = if of_list { "one repetition of".to_owned() } else { title(test) };
         let _ = write!(
             out,
-            "\n| {} | A | B | change | interval | sees | verdict |\n|---|--:|--:|--:|--:|--:|---|\n",
-            markdown(&title(test))
+            "\n| {} | A | B | {columns} |\n|---|--:|--:|{line}|\n",
+            markdown(&title_of_table)
         );
-        let whole = std::iter::once((whole_name(test).to_owned(), &test.whole));
+        let whole = tests.iter().map(|test| match of_list {
+            true => (title(test), &test.whole),
+            false => (test.sample.whole().to_owned(), &test.whole),
+        });
         // A category and a brick may have the same name.
         let categories =
             test.categories.iter().map(|row| (format!("{} (category)", row.name), row));
@@ -629,9 +718,13 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
                 Verdict::Faster => "**faster**",
                 verdict => verdict.name(),
             };
+            let change = match bare {
+                true => times(row),
+                false => format!("{change} | {interval} | {visible}"),
+            };
             let _ = writeln!(
                 out,
-                "| {} | {} | {} | {change} | {interval} | {visible} | {verdict} |",
+                "| {} | {} | {} | {change} | {verdict} |",
                 markdown(&name),
                 duration_or_absent(row.a_ns),
                 duration_or_absent(row.b_ns)
@@ -643,6 +736,9 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
     }
     if let Some(of) = &comparison.ranks {
         ranks_compared::section_markdown(of, &mut out);
+    }
+    for warning in warnings(comparison) {
+        let _ = write!(out, "\n> ⚠️ {}\n", markdown(&warning));
     }
     let _ = write!(out, "\n<details><summary>What was compared</summary>\n\n");
     for (letter, side) in [("A", &comparison.a), ("B", &comparison.b)] {

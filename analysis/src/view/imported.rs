@@ -80,20 +80,20 @@ fn rate_of(test: &TestRow) -> String {
 }
 
 /// Rows of the tests, their columns below each other.
-fn rows_of_tests(rows: &[TestRow]) -> Vec<String> {
+fn rows_of_tests(rows: &[TestRow], how: fn(&TestRow) -> &str) -> Vec<String> {
     let longest = |of: fn(&TestRow) -> &str| {
         rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0)
     };
     let (name, width) = (longest(|row| &row.name), longest(|row| &row.rate));
     let line =
-        |row: &TestRow| format!("{:name$}  {:>width$} tok/s  {}", row.name, row.rate, row.how);
+        |row: &TestRow| format!("{:name$}  {:>width$} tok/s  {}", row.name, row.rate, how(row));
     rows.iter().map(line).collect()
 }
 
 /// What a file has that is no brick of a pass, for the first screen: tests, or functions that were sampled.
 pub(super) fn in_summary(profile: &Profile, columns: usize, room: usize) -> Vec<String> {
     let Some(imported) = &profile.imported else { return Vec::new() };
-    let mut lines = rows_of_tests(&imported_tests(profile));
+    let mut lines = rows_of_tests(&imported_tests(profile), |row| &row.brief);
     if lines.is_empty() {
         let all = imported.samples.iter().fold(0_u64, |sum, row| sum.saturating_add(row.own));
         let seen = imported.samples.iter().filter(|function| function.own > 0);
@@ -149,7 +149,7 @@ pub(super) fn tests(profile: &Profile, text: &mut String) {
     }
     text.push_str("\nTests\n");
     let (shown, rest) = tests.split_at(tests.len().min(MOST_TESTS));
-    for row in rows_of_tests(shown) {
+    for row in rows_of_tests(shown, |row| &row.how) {
         let _ = writeln!(text, "{}", hanging("", "    ", &row));
     }
     if !rest.is_empty() {

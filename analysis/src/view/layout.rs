@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use brickscope_profile::text::printable_text;
+use brickscope_profile::text::{self, printable_text};
 
 use crate::text::{cut_front, wrap};
 
@@ -17,8 +17,7 @@ const MOST_OF_FILE: usize = 44;
 
 /// The name of a file, without its folders; of a long one, the end.
 pub(super) fn file_name(file: &str) -> String {
-    let name = file.rsplit(['/', '\\']).find(|part| !part.is_empty()).unwrap_or(file);
-    cut_front(&printable_text(name), MOST_OF_FILE)
+    cut_front(&printable_text(text::file_name(file)), MOST_OF_FILE)
 }
 
 /// Lines with a name before each, wrapped.

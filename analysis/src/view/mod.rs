@@ -26,6 +26,7 @@ mod machine;
 mod moved;
 mod ranks;
 mod ranks_compared;
+mod rates_compared;
 mod report;
 mod requests;
 mod roofline;
@@ -68,6 +69,7 @@ pub use self::json::json;
 pub use self::kernels::kernels;
 pub use self::machine::{ceilings, machine};
 pub use self::ranks_compared::ranks_compared_in_words;
+pub use self::rates_compared::{ComparedRate, RatesCompared, rates_compared};
 pub use self::report::{machine_in_words, report};
 pub use self::requests::{
     client as requests_of_client, list_of_requests, request, request_of_run, requests,

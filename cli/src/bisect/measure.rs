@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use brickscope::ImportedTest;
 use brickscope::load::{self, Limit};
 use brickscope_analysis::receipt::Receipt;
-use serde_json::Value;
+use brickscope_formats::import::{self, Format, Options};
 
 use super::git::unset;
 use super::reading::{Measured, Reading};
@@ -127,10 +128,14 @@ fn read(out: &str, err: &str, folder: &Path, began: SystemTime, how: &How) -> Re
         Ok(())
     };
     let rows = rows(out);
-    if !rows.is_empty() {
+    let of_rows = || {
         is_rate()?;
         let tests = rows.iter().map(|(name, value)| (name.as_str(), Some(*value)));
-        return plain(one(tests.collect(), how.test.as_deref())?);
+        plain(one(tests.collect(), how.test.as_deref())?)
+    };
+    // `brickscope benchmark` prints a table, and names the receipt that has more digits.
+    if !rows.is_empty() && out.contains("\"avg_ts\"") {
+        return of_rows();
     }
     for word in words(out).chain(words(err)) {
         let path = folder.join(word);
@@ -142,8 +147,11 @@ fn read(out: &str, err: &str, folder: &Path, began: SystemTime, how: &How) -> Re
             return Ok(Reading { receipt: Some(path), ..plain(value)? });
         }
     }
+    if !rows.is_empty() {
+        return of_rows();
+    }
     bail!(
-        "its output is neither a number, nor JSON of llama-bench, nor does it name a receipt: \
+        "its output is neither a number, nor that of llama-bench, nor does it name a receipt: \
          --pattern says where the number is, such as --pattern 'eval time = {{}} ms'"
     )
 }
@@ -200,28 +208,17 @@ pub(crate) fn check_pattern(pattern: &str) -> Result<()> {
     Ok(())
 }
 
-/// The tests of llama-bench's JSON, or lines of JSON, and the tokens per second of each.
+/// The tests of llama-bench's output, in any of its forms, and the tokens per second of each.
 fn rows(text: &str) -> Vec<(String, f64)> {
-    let values: Vec<Value> = match serde_json::from_str(text) {
-        Ok(Value::Array(rows)) => rows,
-        Ok(row) => vec![row],
-        Err(_) => text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect(),
+    let is_it = import::format_of(text) == Some(Format::LlamaBench);
+    let read = || import::read(text, Path::new("output"), Format::LlamaBench, &Options::default());
+    let imported = is_it.then(read).and_then(Result::ok).and_then(|profile| profile.imported);
+    let tests = imported.map(|imported| imported.tests).unwrap_or_default();
+    let row = |test: &ImportedTest| {
+        let stated = test.stated.as_ref().and_then(|rate| rate.tokens_per_second.parse().ok());
+        Some((test.name.clone(), stated.or_else(|| Some(test.rate()?.0))?))
     };
-    let row = |row: &Value| {
-        let number = |key: &str| row.get(key).and_then(Value::as_u64).unwrap_or(0);
-        let rate = row.get("avg_ts")?.as_f64()?;
-        let depth = match number("n_depth") {
-            0 => String::new(),
-            depth => format!(" @ d{depth}"),
-        };
-        let name = match (number("n_prompt"), number("n_gen")) {
-            (prompt, 0) => format!("pp{prompt}"),
-            (0, tokens) => format!("tg{tokens}"),
-            (prompt, tokens) => format!("pp{prompt}+tg{tokens}"),
-        };
-        Some((name + &depth, rate))
-    };
-    values.iter().filter_map(row).collect()
+    tests.iter().filter_map(row).collect()
 }
 
 /// The figure of the one test, or of the one that is named.
@@ -335,6 +332,13 @@ mod tests {
         assert_eq!(reading.receipt.as_deref(), Some(path.as_path()));
         let rate = Receipt::from_bytes(&fs::read(&path).expect("read"), &path).expect("a receipt");
         assert_eq!(Some(reading.value), rate.tokens_per_second);
+        // As `brickscope benchmark` prints it: the receipt has more digits than the table above its name.
+        let table = "| model | test | t/s |\n| --- | --- | --- |\n| a | tg16 | 1.00 ± 0.10 |\n";
+        let both = format!("{table}\nrun in run\n");
+        let beside = super::read(&both, "", folder.path(), began, &How::default());
+        assert_eq!(beside.expect("a receipt").value, reading.value);
+        let alone = super::read(table, "", folder.path(), began, &How::default());
+        assert_eq!(alone.expect("a table").value, 1.0);
         let later = began + Duration::from_secs(60);
         let error = format!("{:#}", read(later).expect_err("it is old"));
         assert!(error.contains("older than this measurement"), "{error}");

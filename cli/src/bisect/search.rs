@@ -120,7 +120,7 @@ impl<'t> Search<'t> {
         let noun = self.state.kind().noun();
         tell!(
             "{} from {} (good) to {} (bad), at most {} measurements",
-            count(last as u64, noun),
+            count(last as u64 + 1, noun),
             self.told(0),
             self.told(last),
             self.state.record.options.max_measurements

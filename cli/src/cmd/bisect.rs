@@ -26,7 +26,7 @@ use crate::{interrupt, output};
 /// turns with the good one, each as often as needed, and goes back where an answer was doubtful. At the end the commit
 /// that it found runs in turns with the one before it, until the difference is beyond doubt.
 ///
-/// --measure prints the result of one run: a number, JSON of llama-bench or of `brickscope benchmark`, the path of a
+/// --measure prints the result of one run: a number, the output of llama-bench or of `brickscope benchmark`, the path of a
 /// receipt, or text in which --pattern finds the number. Builds are made in worktrees of their own; your checkout is not
 /// touched. Commits that can't be built or measured are left out.
 ///
@@ -40,6 +40,7 @@ use crate::{interrupt, output};
 /// error.
 #[derive(Debug, clap::Args)]
 #[command(
+    group = clap::ArgGroup::new("what").args(["measure", "run", "resume"]).required(true),
     after_help = "Examples:\n  brickscope bisect --good v1.2 --bad HEAD --build 'cargo build --release' --measure './target/release/bench'\n  brickscope bisect --good b6100 --bad master --build 'cmake -B build && cmake --build build -t llama-bench' --measure './build/bin/llama-bench -m /models/m.gguf -p 0 -r 3 -o json'\n  brickscope bisect --good v1 --bad v2 --measure 'make -s run' --pattern 'eval time = {} ms' --less-is-better\n  brickscope bisect --good b6100 --build 'cmake -B build && cmake --build build -t llama-bench' --run './build/bin/llama-bench -m /models/m.gguf -p 0'\n  brickscope bisect --versions 0.3.1,0.3.2,0.3.4 --fetch 'python3 -m venv env && env/bin/pip install -q llama-cpp-python==$1' --run 'env/bin/python /bench/generate.py'\n  brickscope bisect --resume"
 )]
 pub(crate) struct BisectArgs {
@@ -65,12 +66,12 @@ pub(crate) struct BisectArgs {
     pub(crate) build: Option<String>,
 
     /// The shell command that measures a commit or a version once, in its folder. BRICKSCOPE_REVISION is its hash or name.
-    #[arg(long, value_name = "COMMAND", required_unless_present_any = ["resume", "run"])]
+    #[arg(long, value_name = "COMMAND")]
     pub(crate) measure: Option<String>,
 
     /// Measure this command under `brickscope run`, in the folder of the commit or the version, by the time of its passes.
     /// It may also be `profile …`. It is no shell's: a script has to end with `exec`.
-    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["measure", "pattern", "less_is_better", "test", "resume"])]
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["pattern", "less_is_better", "test"])]
     pub(crate) run: Option<String>,
 
     /// With --run: the phase whose passes count.
@@ -279,8 +280,9 @@ fn begun(args: &BisectArgs, repo: Option<&Repo>, work: &Path) -> Result<State> {
             repo.between(&good, &bad)?
         }
         (None, Some(versions), None) => {
-            versions::check(versions)?;
-            versions.clone()
+            let versions: Vec<String> = versions.iter().map(|of| of.trim().to_owned()).collect();
+            versions::check(&versions)?;
+            versions
         }
         _ => bail!("name the good commit (--good), or versions (--versions)"),
     };

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use brickscope::{InSet, Profile, SET_VARIABLE};
-use brickscope_analysis::compare::{Side, turns_at_random};
+use brickscope_analysis::compare::{Side, UnusableProfile, turns_at_random};
 use brickscope_analysis::view;
 
 use crate::comparison::{compared, exit_code, print};
@@ -19,7 +19,7 @@ use crate::{family, in_turns, interrupt, output, progress};
 /// Show what became slower or faster from A to B: tests, categories and bricks.
 ///
 /// A and B are each a receipt, a run's folder, or a folder of run folders as `benchmark --processes`
-/// writes it, or files of llama-bench (`-o jsonl`). With --processes they are two builds of brickscope,
+/// writes it, or files of llama-bench (of those with rates alone both sides are shown, code 3). With --processes they are two builds of brickscope,
 /// which are measured in turns, in pairs of random order. The comparison is between processes: 5 a side
 /// show large changes, 20 a change of 3 %. Below 5 there is no verdict, and the output says so. Of the
 /// two folders of runs that `versus` kept it says what that said.
@@ -74,11 +74,14 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
             if let Some(code) = in_turns::again([&a, &b], &args.how)? {
                 return Ok(code);
             }
-            let side_a = sides::load(&a, args.how.force).context("A")?;
+            let side_a = or_rates(&a, sides::load(&a, args.how.force).context("A"))?;
             // What is no run at all was told before.
             are_two(&a, &b)?;
-            let sides = [side_a, sides::load(&b, args.how.force).context("B")?];
-            (Some([a, b]), sides)
+            let side_b = or_rates(&b, sides::load(&b, args.how.force).context("B"))?;
+            let (Some(side_a), Some(side_b)) = (side_a, side_b) else {
+                return of_rates([&a, &b], args.how.format());
+            };
+            (Some([a, b]), [side_a, side_b])
         }
     };
     let comparison = compared(&a, &b, &args.how, true)?;
@@ -92,6 +95,46 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode> {
         output::print(format!("\nBoth commands in turns: {command}\n"))?;
     }
     Ok(exit_code(comparison.outcome()))
+}
+
+/// A side; `None` of one file that has rates and no times.
+fn or_rates(path: &Path, side: Result<Side>) -> Result<Option<Side>> {
+    let is_one = || sides::files(path).is_ok_and(|files| files.len() == 1);
+    match side {
+        Err(error)
+            if matches!(error.downcast_ref(), Some(UnusableProfile::OnlyRates)) && is_one() =>
+        {
+            Ok(None)
+        }
+        side => side.map(Some),
+    }
+}
+
+/// Shows both sides' rates, from which no verdict follows.
+fn of_rates(runs: [&Path; 2], format: ComparisonFormat) -> Result<ExitCode> {
+    let read = |run: &Path| match &sides::files(run)?[..] {
+        [file] => load(file),
+        _ => bail!("{} has several runs, and the other side rates alone", output::shown(run)),
+    };
+    let [a, b] = [read(runs[0])?, read(runs[1])?];
+    if let Some((run, _)) = runs
+        .iter()
+        .zip([&a, &b])
+        .find(|(_, of)| of.imported.as_ref().is_none_or(|imported| imported.tests.is_empty()))
+    {
+        bail!(
+            "{} has no tests of llama-bench, and the other one has nothing else",
+            output::shown(run)
+        );
+    }
+    let rates = view::rates_compared(&a, &b);
+    output::print(match format {
+        ComparisonFormat::Text => rates.text(),
+        ComparisonFormat::Md => rates.markdown(),
+        ComparisonFormat::Json => rates.json(),
+        ComparisonFormat::Bmf => bail!("--format bmf: rates without times have no such form"),
+    })?;
+    Ok(exit_code(rates.outcome))
 }
 
 /// Refuses one run for both sides.

@@ -104,7 +104,7 @@ pub(crate) struct ImportArgs {
 pub(crate) enum ImportFormat {
     /// Detect the format.
     Auto,
-    /// `llama-bench -o json` or `-o jsonl`.
+    /// The output of llama-bench in any of its forms; json and jsonl have the times of repetitions.
     LlamaBench,
     /// Chrome trace events.
     Chrome,

@@ -194,7 +194,9 @@ fn one(path: &Path) -> Result<(String, String)> {
 
 /// The name of a run's folder, without the path, which means nothing to other readers of the page.
 fn called(run: &Path) -> String {
-    let folder = if run.is_dir() { Some(run) } else { run.parent() };
+    // A file with a name of its own has that.
+    let is_named = run.is_file() && run.file_name().is_some_and(|name| name != "profile.json");
+    let folder = if run.is_dir() || is_named { Some(run) } else { run.parent() };
     let name = folder.and_then(Path::file_name).unwrap_or(run.as_os_str());
     name.to_string_lossy().into_owned()
 }

@@ -111,9 +111,14 @@ pub(crate) fn process(name: &str, mut profile: Profile) -> Result<Process> {
     let mut process = Process::from_profile(name, &profile)
         .with_context(|| format!("{name} can't be compared"))?;
     if left > 0 {
-        process.doubts.push(format!(
-            "{left} of its passes are left out: they have other numbers of tokens than most"
-        ));
+        let (are, have) = if left == 1 {
+            ("is", "it has another number")
+        } else {
+            ("are", "they have other numbers")
+        };
+        process
+            .doubts
+            .push(format!("{left} of its passes {are} left out: {have} of tokens than most"));
     }
     Ok(process)
 }

@@ -140,7 +140,7 @@ fn the_commit_that_made_it_slower_is_found() {
     // Paths are as long as they are.
     let fits = |line: &str| line.chars().count() <= 80 || line.contains("all it said: ");
     assert!(out.lines().chain(err(&output).lines()).all(fits), "{out}{}", err(&output));
-    assert!(err(&output).contains("12 commits from "), "{}", err(&output));
+    assert!(err(&output).contains("13 commits from "), "{}", err(&output));
     assert!(!out.contains('\u{1b}') && !err(&output).contains('\u{1b}'));
     // The one in the middle is what is asked for first.
     assert!(err(&output).contains("is left out: its build failed"), "{}", err(&output));
@@ -353,7 +353,7 @@ fn what_is_wrong_is_said() {
         engine.command(&words).output().expect("it starts")
     };
     fails(begin("echo 12 apples"), "12 apples");
-    fails(begin("echo 12 apples"), "neither a number, nor JSON of llama-bench");
+    fails(begin("echo 12 apples"), "neither a number, nor that of llama-bench");
     fails(
         begin("echo no model >&2; exit 3"),
         "(good) can't be measured: the command that measures failed",

@@ -547,10 +547,22 @@ fn files_of_llama_bench_are_compared_and_gated_without_a_receipt_and_that_is_sai
     // Tables have no times.
     let table = "| model | test | t/s |\n| --- | --- | --- |\n| a | tg128 | 118.88 ± 1.04 |\n";
     std::fs::write(at("bench.md"), table).expect("there is room");
-    let refused = brickscope(&["compare"]).arg(at("bench.md")).arg(at("new")).output();
-    let refused = refused.expect("it starts");
-    assert_eq!(refused.status.code(), Some(2));
-    let said = text(&refused.stderr);
+    std::fs::write(at("later.md"), table.replace("118.88", "108.07")).expect("there is room");
+    let compared = brickscope(&["compare"]).arg(at("bench.md")).arg(at("later.md")).output();
+    let compared = compared.expect("it starts");
+    assert_eq!(compared.status.code(), Some(3), "{}", text(&compared.stderr));
+    let said = text(&compared.stdout);
+    assert!(said.starts_with("No verdict: rates without the times"), "{said}");
+    let row = ["118.88 ± 1.04", "108.07 ± 1.04", "+10.0 % time"];
+    assert!(said.lines().any(|line| row.iter().all(|of| line.contains(of))), "{said}");
+    // The file itself is shown, too.
+    let shown = run(brickscope(&["show"]).arg(at("later.md")));
+    assert!(text(&shown.stdout).contains("tg128 108.07 ± 1.04"), "{}", text(&shown.stdout));
+    // And judged by no limit.
+    let gate = brickscope(&["gate", "--min-tokens-per-second", "20"]).arg(at("bench.md")).output();
+    let gate = gate.expect("it starts");
+    assert_eq!(gate.status.code(), Some(2));
+    let said = text(&gate.stderr);
     assert!(said.contains("bench.md") && said.contains("`llama-bench -o jsonl`"), "{said}");
 }
 

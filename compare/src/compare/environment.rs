@@ -31,6 +31,9 @@ pub enum Weight {
     /// They can't be compared. It is an option of another program, and a build that doesn't state it, since it is older
     /// or newer, does as one with the option left at its default.
     Option,
+    /// As [`Option`](Self::Option), but nobody knows its default, such as that of an option that came later than this
+    /// program: where one side doesn't state it, it is shown.
+    NewOption,
     /// It is shown.
     May,
 }
@@ -96,7 +99,14 @@ impl fmt::Display for Difference {
 /// What a condition says that another program's file states. Builds of llama.cpp before 2024 had one flag for the types of
 /// keys and values, which newer ones state each by its name. Of the ways to load a model (`mlock`, `dio`) the others are as they
 /// are called.
-pub(super) fn facts_of_condition(name: &str, value: &str) -> Vec<Fact> {
+pub(super) fn facts_of_condition(name: &str, value: &str, is_llama_bench: bool) -> Vec<Fact> {
+    let option = |name: &str, value: &str| {
+        let fact = Fact::option(name, value);
+        match is_llama_bench && !is_known(name) {
+            true => Fact { weight: Weight::NewOption, ..fact },
+            false => fact,
+        }
+    };
     match (name, value) {
         ("cpu_info", _) => vec![Fact::machine(name, value)],
         // Builds since July 2026 have one word for what were two flags.
@@ -106,7 +116,7 @@ pub(super) fn facts_of_condition(name: &str, value: &str) -> Vec<Fact> {
             let of = if matches!(value, "true" | "1") { "f16" } else { "f32" };
             ["type_k", "type_v"].map(|name| Fact::option(name, of)).to_vec()
         }
-        _ => vec![Fact::option(name, value)],
+        _ => vec![option(name, value)],
     }
 }
 
@@ -139,14 +149,19 @@ pub(super) fn differences(
     for (name, weight) in names {
         let (a, b) = (values(a, name), values(b, name));
         if a.len() > 1 || a != b {
-            let is_new = weight == Weight::Option
+            let is_new = matches!(weight, Weight::Option | Weight::NewOption)
                 && a.iter().chain(&b).any(|value| value == NOT_STATED)
                 && a.iter().chain(&b).all(|value| value == NOT_STATED || is_default(name, value));
             if is_new {
                 continue;
             }
+            let mut stated = a.iter().chain(&b).filter(|value| *value != NOT_STATED);
+            let first = stated.next();
+            let is_one = a.len() == 1 && b.len() == 1 && stated.next().is_none();
+            let is_unknown = weight == Weight::NewOption && first.is_some() && is_one;
             let differences = match weight {
                 Weight::May => &mut found.may,
+                _ if is_unknown => &mut found.may,
                 // Two models on one side are no question.
                 Weight::Model if models_may_differ && a.len() == 1 && b.len() == 1 => {
                     &mut found.models
@@ -162,21 +177,55 @@ pub(super) fn differences(
 /// The value of what a process doesn't state.
 const NOT_STATED: &str = "not stated";
 
+/// What builds do that don't state an option of llama.cpp. Each has one such value, so that two values are never one work.
+const DEFAULTS: [(&str, &str); 13] = [
+    ("use_mmap", "1"),
+    ("load_mode", "auto"),
+    ("lazy_mode", "auto"),
+    ("repack", "1"),
+    ("split_mode", "layer"),
+    ("poll", "50"),
+    ("n_gpu_layers", "99"),
+    ("cpu_mask", "0x0"),
+    ("devices", "auto"),
+    ("-b", "2048"),
+    ("-ub", "512"),
+    ("-ctk", "f16"),
+    ("-ctv", "f16"),
+];
+
+/// Other options of llama-bench that are known: most do nothing by default.
+const KNOWN: [&str; 21] = [
+    "cpu_strict",
+    "delay",
+    "embeddings",
+    "fit_min_ctx",
+    "fit_target",
+    "flash_attn",
+    "low_vram",
+    "main_gpu",
+    "n_batch",
+    "n_cpu_moe",
+    "n_ubatch",
+    "no_host",
+    "no_kv_offload",
+    "no_op_offload",
+    "prio",
+    "tensor_buft_overrides",
+    "tensor_split",
+    "type_k",
+    "type_v",
+    "use_direct_io",
+    "use_mlock",
+];
+
+/// Whether it is known what a build does that doesn't state an option.
+fn is_known(name: &str) -> bool {
+    KNOWN.contains(&name) || DEFAULTS.iter().any(|(of, _)| *of == name)
+}
+
 /// Whether an option does nothing, or is one of llama.cpp's with a default that does something.
 pub(super) fn is_default(name: &str, value: &str) -> bool {
-    // Builds that don't state it do this. Each has one such value, so that two values are never one work.
-    const DEFAULTS: [(&str, &str); 10] = [
-        ("use_mmap", "1"),
-        ("split_mode", "layer"),
-        ("poll", "50"),
-        ("n_gpu_layers", "99"),
-        ("cpu_mask", "0x0"),
-        ("devices", "auto"),
-        ("-b", "2048"),
-        ("-ub", "512"),
-        ("-ctk", "f16"),
-        ("-ctv", "f16"),
-    ];
     if let Some((_, default)) = DEFAULTS.iter().find(|(of, _)| *of == name) {
         return value == *default;
     }

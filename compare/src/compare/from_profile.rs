@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use brickscope_profile::name::category_of;
+use brickscope_profile::run::build_of_llama_cpp;
 use brickscope_profile::{
     BrickCategory, BrickId, Engine, Imported, ImportedTest, NameKind, Pass, Phase, Profile, Run,
-    Span,
+    Span, save,
 };
 
-use super::environment::facts_of_condition;
+use super::environment::{Differences, differences, facts_of_condition, is_default};
 use super::inside::Inside;
-use super::{Brick, Fact, Process, RanksOfRun, Sample, Test, Turn, in_both};
+use super::{
+    Brick, Difference, Fact, Process, RanksOfRun, Sample, Side, Test, Turn, Weight, in_both,
+};
 
 /// So the name of a device ends that has only a number in another program's file. Which numbers devices have is no condition.
 const UNNAMED: &str = "whose name isn't stated";
@@ -76,6 +79,9 @@ impl Process {
         if profile.kept.is_some() {
             return Err(UnusableProfile::KeptSlow);
         }
+        if let Some(of) = benchmark(profile) {
+            return Self::of_call(name, profile, &of.tests, facts(profile));
+        }
         let times = in_passes(profile, |span| span.exclusive_ns);
         let bytes = in_passes(profile, |span| span.work.bytes);
         let is_whole = |pass: &&Pass| {
@@ -84,15 +90,13 @@ impl Process {
                 && kept.fold(0, |sum: u64, ns| sum.saturating_add(*ns)) == pass.attributed_ns
         };
         let on_devices = on_devices(profile)?;
-        let not_timed = without_time(profile);
         // Of another program's trace the host's part of a phase is its launches, if the phase ran on a device: the same passes
         // again, which would count twice.
         let is_hosts = |pass: &&Pass| {
             let is_phase = |(phase, _): &(Phase, Test)| *phase == pass.phase;
             profile.imported.is_none() || !on_devices.iter().any(is_phase)
         };
-        let is_timed = |pass: &&Pass| not_timed == 0 || pass.wall_ns > 0;
-        let of_host: Vec<&Pass> = profile.passes.iter().filter(is_hosts).filter(is_timed).collect();
+        let of_host: Vec<&Pass> = profile.passes.iter().filter(is_hosts).collect();
         let whole: Vec<&Pass> = of_host.iter().copied().filter(is_whole).collect();
         let tests: Vec<Test> = Phase::ALL
             .into_iter()
@@ -107,32 +111,10 @@ impl Process {
             true => on_devices.chain(tests).collect(),
             false => tests.into_iter().chain(on_devices).collect(),
         };
-        let mut tests = tests;
-        let mut again = 0;
-        if let Some(imported) = &profile.imported {
-            // A prompt and its answer timed together are of no phase, so they are in no pass.
-            let has_passes = !tests.is_empty();
-            let is_left = |test: &&ImportedTest| !has_passes || is_of_no_phase(test);
-            let (of_list, rows_again) = tests_of_list(imported.tests.iter().filter(is_left));
-            tests.extend(of_list);
-            again = rows_again;
-        }
         if tests.is_empty() {
-            let is_rate = |of: &Imported| of.tests.iter().any(|test| test.stated.is_some());
-            return Err(match profile.imported.as_ref().is_some_and(is_rate) {
-                true => UnusableProfile::OnlyRates,
-                false => UnusableProfile::NoPass,
-            });
+            return Err(UnusableProfile::NoPass);
         }
         let mut doubts = Vec::new();
-        if again > 0 {
-            doubts.push(format!(
-                "{again} of its rows measured a test again: the repetitions of such rows are one test's"
-            ));
-        }
-        if not_timed > 0 {
-            doubts.push(format!("{not_timed} of its repetitions are left out: they took 0 ns"));
-        }
         let warm_ups = profile.passes.iter().filter(|pass| pass.is_left_out).count();
         if warm_ups > 0 {
             doubts.push(format!("{warm_ups} of its passes are left out, since they warm up"));
@@ -161,6 +143,125 @@ impl Process {
             kernels: in_both::kernels(profile),
         })
     }
+
+    /// The processes of a profile: each call of a benchmark whose file has several, and else [the one](Self::from_profile).
+    ///
+    /// # Errors
+    ///
+    /// As there, and if no test has times.
+    pub fn all_of_profile(name: &str, profile: &Profile) -> Result<Vec<Self>, UnusableProfile> {
+        let calls = benchmark(profile).map(|of| calls(profile, &of.tests)).unwrap_or_default();
+        if calls.len() < 2 {
+            return Ok(vec![Self::from_profile(name, profile)?]);
+        }
+        let facts = facts(profile);
+        let each = calls.into_iter().map(|(began, tests)| {
+            let mut facts = facts.clone();
+            if let Some(build) = tests.first().and_then(build) {
+                facts.retain(|fact| fact.name != BUILD);
+                facts.push(Fact::may(BUILD, build));
+            }
+            Self::of_call(&format!("{name}, {began}"), profile, tests, facts)
+        });
+        // One that broke off before a test had a time is none.
+        let all: Vec<Self> = each.filter_map(Result::ok).collect();
+        if all.is_empty() { Err(UnusableProfile::OnlyRates) } else { Ok(all) }
+    }
+
+    /// What a benchmark measured in one call. Its tests have their names, whichever others are in the file.
+    fn of_call(
+        name: &str,
+        profile: &Profile,
+        rows: &[ImportedTest],
+        facts: Vec<Fact>,
+    ) -> Result<Self, UnusableProfile> {
+        let (tests, again) = tests_of_list(rows.iter());
+        if tests.is_empty() {
+            return Err(UnusableProfile::OnlyRates);
+        }
+        let mut doubts = Vec::new();
+        if again > 0 {
+            doubts.push(format!(
+                "{again} of its rows measured a test again: the repetitions of such rows are one test's"
+            ));
+        }
+        let not_timed = rows.iter().flat_map(|row| &row.samples_ns).filter(|ns| **ns == 0).count();
+        if not_timed > 0 {
+            doubts.push(format!("{not_timed} of its repetitions are left out: they took 0 ns"));
+        }
+        let only_rates = rows.iter().filter(|row| row.samples_ns.is_empty()).count();
+        if only_rates > 0 {
+            doubts.push(format!(
+                "{only_rates} of its rows are left out: they have a rate and no times"
+            ));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            turns: turns(profile),
+            facts,
+            tests,
+            doubts,
+            not_verified: None,
+            disturbed: 0,
+            seconds: None,
+            ranks: None,
+            kernels: in_both::kernels(profile),
+        })
+    }
+}
+
+/// The name of the fact that says which program ran.
+const BUILD: &str = "build";
+
+/// Where a profile is of a benchmark that times its tests as a whole.
+fn benchmark(profile: &Profile) -> Option<&Imported> {
+    profile.imported.as_ref().filter(|of| !of.tests.is_empty())
+}
+
+/// The tests of each call of the program, with its time: to the file of last night that of tonight may have been appended. One
+/// begins where the build is another one, where the time goes on by hours, and where a test comes again minutes later or with an
+/// earlier time.
+pub(crate) fn calls<'p>(
+    profile: &'p Profile,
+    tests: &'p [ImportedTest],
+) -> Vec<(&'p str, &'p [ImportedTest])> {
+    /// One call may have a test twice, soon after each other.
+    const AGAIN_SECONDS: u64 = 600;
+    /// No test of a benchmark takes as long.
+    const LATER_SECONDS: u64 = 6 * 3600;
+    let began = |test: &'p ImportedTest| test.began.as_deref().unwrap_or(&profile.created);
+    let seconds = |test| save::unix_seconds(began(test)).unwrap_or(0);
+    let mut calls = Vec::new();
+    let mut known: HashSet<String> = HashSet::new();
+    let mut from = 0;
+    for (nth, test) in tests.iter().enumerate() {
+        let name = name_of(test, |field| !is_of_build(field));
+        let is_next = nth > from && {
+            let (first, last, now) =
+                (seconds(&tests[from]), seconds(&tests[nth - 1]), seconds(test));
+            build(test) != build(&tests[nth - 1])
+                || now >= last.saturating_add(LATER_SECONDS)
+                || (now < last || now >= first.saturating_add(AGAIN_SECONDS))
+                    && known.contains(&name)
+        };
+        if is_next {
+            calls.push((began(&tests[from]), &tests[from..nth]));
+            known.clear();
+            from = nth;
+        }
+        known.insert(name);
+    }
+    if let Some(first) = tests.get(from) {
+        calls.push((began(first), &tests[from..]));
+    }
+    calls
+}
+
+/// `llama.cpp 1a2b3c4 (4567)`, of a test whose build is another than that of other tests of the file.
+pub(crate) fn build(test: &ImportedTest) -> Option<String> {
+    let of = |field: &str| test.apart.iter().find(|(name, _)| name == field).map(|(_, of)| of);
+    let commit = of("build_commit")?;
+    Some(build_of_llama_cpp(commit, of("build_number").map(String::as_str)))
 }
 
 /// Its place among others, as far as it states what they have in common.
@@ -229,31 +330,17 @@ fn test(
         })
     };
     let n_tokens = tokens_of(profile, passes.iter().copied());
-    // A benchmark that times its tests as a whole has no bricks to attribute time to.
-    let is_whole = profile.imported.as_ref().is_some_and(|of| !of.tests.is_empty());
-    // Its passes are repetitions, of many tokens each.
-    let is_repeated = profile.imported.as_ref().is_some_and(|of| of.format == LLAMA_BENCH);
     Ok(Some(Test {
         name: phase.name().to_owned(),
         phase: Some(phase),
         tokens: n_tokens,
-        sample: if is_repeated { Sample::Repetition } else { Sample::Pass },
+        sample: Sample::Pass,
         facts: facts_of_test(phase, passes.iter().copied(), profile),
         wall_ns: passes.iter().map(|pass| pass.wall_ns).collect(),
-        unattributed_ns: if is_whole {
-            Vec::new()
-        } else {
-            passes.iter().map(|pass| pass.unattributed_ns).collect()
-        },
+        unattributed_ns: passes.iter().map(|pass| pass.unattributed_ns).collect(),
         bricks: names.iter().filter_map(brick).collect(),
         inside: Inside::of(profile, phase, &passes, &names),
     }))
-}
-
-/// How many repetitions of a benchmark's file have no time. `import` leaves them out, and older versions of it did not.
-fn without_time(profile: &Profile) -> usize {
-    let tests = profile.imported.iter().flat_map(|of| &of.tests);
-    tests.flat_map(|test| &test.samples_ns).filter(|ns| **ns == 0).count()
 }
 
 /// What each device did in the passes of each phase: a sample is the time from a pass's first mark on any stream to the last
@@ -396,7 +483,7 @@ pub(super) fn facts_of_listed(profile: &Profile, test: &ImportedTest) -> Vec<Fac
         }
     }
     let options = test.apart.iter().filter(|(name, _)| !ELSEWHERE.contains(&name.as_str()));
-    facts.extend(options.flat_map(|(name, value)| facts_of_condition(name, value)));
+    facts.extend(options.flat_map(|(name, value)| facts_of_condition(name, value, true)));
     let counts = test.counts();
     let phase = match counts {
         Some((_, 0, _)) => Some(Phase::Prefill),
@@ -413,31 +500,18 @@ pub(super) fn facts_of_listed(profile: &Profile, test: &ImportedTest) -> Vec<Fac
     facts
 }
 
-fn is_of_no_phase(test: &ImportedTest) -> bool {
-    matches!(test.counts(), Some((prompt, answer, _)) if prompt > 0 && answer > 0)
-}
-
 /// The tests of a benchmark's file, each under a name of its own, and how many of its rows measured a test of an earlier row
 /// again.
 fn tests_of_list<'t>(tests: impl Iterator<Item = &'t ImportedTest>) -> (Vec<Test>, usize) {
     let is_timed = |ns: &u64| *ns > 0;
     let timed: Vec<&ImportedTest> =
         tests.filter(|test| test.samples_ns.iter().any(is_timed)).collect();
-    // Builds are what is compared, so they are no part of a name, unless one file has a test of several.
-    let mut builds: HashMap<String, HashSet<String>> = HashMap::new();
-    for test in &timed {
-        let build = stated(test, is_of_build).join(", ");
-        builds.entry(name_of(test, |field| !is_of_build(field))).or_default().insert(build);
-    }
+    let names = names_of(&timed);
     let mut found: Vec<Test> = Vec::new();
     let mut of_name: HashMap<String, usize> = HashMap::new();
     let mut again = 0;
-    for test in timed {
+    for (test, name) in timed.into_iter().zip(names) {
         let samples_ns = test.samples_ns.iter().copied().filter(is_timed);
-        let mut name = name_of(test, |field| !is_of_build(field));
-        if builds.get(&name).is_some_and(|builds| builds.len() > 1) {
-            name = name_of(test, |_| true);
-        }
         if let Some(&nth) = of_name.get(&name) {
             found[nth].wall_ns.extend(samples_ns);
             again += 1;
@@ -459,6 +533,46 @@ fn tests_of_list<'t>(tests: impl Iterator<Item = &'t ImportedTest>) -> (Vec<Test
     (found, again)
 }
 
+/// The name of each test of a benchmark's file, as a comparison has it.
+#[must_use]
+pub fn names_of_tests(tests: &[ImportedTest]) -> Vec<String> {
+    names_of(&tests.iter().collect::<Vec<_>>())
+}
+
+fn names_of(tests: &[&ImportedTest]) -> Vec<String> {
+    // Builds are what is compared, so they are no part of a name, unless one file has a test of several.
+    let mut builds: HashMap<String, HashSet<String>> = HashMap::new();
+    let names = tests.iter().map(|test| name_of(test, |field| !is_of_build(field)));
+    let mut names: Vec<String> = names.collect();
+    for (test, name) in tests.iter().zip(&names) {
+        builds.entry(name.clone()).or_default().insert(stated(test, is_of_build).join(", "));
+    }
+    for (test, name) in tests.iter().zip(&mut names) {
+        if builds.get(name).is_some_and(|builds| builds.len() > 1) {
+            *name = name_of(test, |_| true);
+        }
+    }
+    names
+}
+
+/// What two profiles ran under that isn't the same.
+#[must_use]
+pub fn differences_of(a: &Profile, b: &Profile) -> Vec<Difference> {
+    let [a, b] = [a, b].map(|profile| Side {
+        name: String::new(),
+        processes: vec![Process { facts: facts(profile), ..Process::default() }],
+    });
+    let Differences { unlike, models, may } = differences(&a, &b, &[], true);
+    // What one side lacks, or has as 0 since its form lacks it, says nothing.
+    let is_unstated = |value: &String| value == "not stated" || value.ends_with(", 0 weights");
+    let is_zero = |of: &Difference, value: &String| {
+        value == "0" && matches!(&*of.name, "bytes of the model" | "threads")
+    };
+    let all = models.into_iter().chain(unlike).chain(may);
+    all.filter(|of| !of.a.iter().chain(&of.b).any(|value| is_unstated(value) || is_zero(of, value)))
+        .collect()
+}
+
 /// How many threads ran; a list may have tests of several numbers.
 fn threads(profile: &Profile, run: &Run) -> String {
     let tests = profile.imported.iter().flat_map(|of| &of.tests);
@@ -469,6 +583,10 @@ fn threads(profile: &Profile, run: &Run) -> String {
     }
 }
 
+/// The fields that name a model, and those that follow from it.
+const OF_THE_MODEL: [&str; 2] = ["model_filename", "model_type"];
+const FOLLOWS: [&str; 2] = ["model_n_params", "model_size"];
+
 fn is_of_build(field: &str) -> bool {
     matches!(field, "build_commit" | "build_number")
 }
@@ -477,7 +595,13 @@ fn is_of_build(field: &str) -> bool {
 /// as one build or another writes them.
 fn stated(test: &ImportedTest, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let wanted = test.apart.iter().filter(|(field, _)| is_wanted(field));
-    let facts = wanted.flat_map(|(field, value)| facts_of_condition(field, value));
+    // The size of a model that is named follows from it.
+    let is_named = test.apart.iter().any(|(name, _)| OF_THE_MODEL.contains(&name.as_str()));
+    let wanted = wanted.filter(|(name, _)| !(is_named && FOLLOWS.contains(&name.as_str())));
+    // A build that lacks an option measures the same test as one that states its default.
+    let facts = wanted
+        .flat_map(|(field, value)| facts_of_condition(field, value, true))
+        .filter(|fact| fact.weight != Weight::Option || !is_default(&fact.name, &fact.value));
     let mut stated: Vec<String> =
         facts.map(|fact| format!("{} {}", fact.name, fact.value)).collect();
     stated.sort();
@@ -548,10 +672,10 @@ pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
         ]);
     }
     let Some(imported) = &profile.imported else {
-        facts.push(Fact::may("build", format!("brickscope {}", profile.brickscope_version)));
+        facts.push(Fact::may(BUILD, format!("brickscope {}", profile.brickscope_version)));
         return facts;
     };
-    facts.push(Fact::may("build", imported.program.as_deref().unwrap_or("not stated")));
+    facts.push(Fact::may(BUILD, imported.program.as_deref().unwrap_or("not stated")));
     let names = profile.devices.iter().map(|device| &*device.name);
     let devices: BTreeSet<&str> = names.filter(|name| !name.ends_with(UNNAMED)).collect();
     if !devices.is_empty() {
@@ -561,7 +685,7 @@ pub(super) fn facts(profile: &Profile) -> Vec<Fact> {
     let of_tests = Phase::ALL.map(depth_of);
     let conditions = imported.conditions.iter();
     let of_all = conditions.filter(|(name, _)| !is_llama_bench || !of_tests.contains(name));
-    facts.extend(of_all.flat_map(|(name, value)| facts_of_condition(name, value)));
+    facts.extend(of_all.flat_map(|(name, value)| facts_of_condition(name, value, is_llama_bench)));
     facts
 }
 

@@ -97,7 +97,9 @@ pub use self::comparison::compare;
 pub use self::counted::Counted;
 pub use self::environment::{Difference, Fact, Weight};
 pub use self::error::CompareError;
-pub use self::from_profile::UnusableProfile;
+pub use self::from_profile::{UnusableProfile, differences_of, names_of_tests};
+#[cfg(feature = "receipt")]
+pub(crate) use self::from_profile::{build, calls};
 pub use self::inside::{Inside, KernelSum, LayerCell};
 pub use self::left_out::LeftOutTest;
 pub use self::looks::{look_after, until_next_look};

@@ -175,7 +175,7 @@ fn too_noisy(change: &super::Change, threshold: f64, is_paired: bool) -> String 
     };
     let in_turns = match is_paired {
         true => "",
-        false => ", and let both run in turns (`brickscope compare OLD NEW --processes 20`)",
+        false => ", and let both run in turns (`brickscope versus 'OLD COMMAND' 'NEW COMMAND'`)",
     };
     format!(
         "too noisy: {sees}. To see a change of {} %, end other work on the machine or take a quieter one{in_turns}",

@@ -53,8 +53,10 @@ impl Work {
     #[cfg(feature = "receipt")]
     pub(crate) fn settings_of(profile: &Profile, test: &ImportedTest) -> Vec<(String, String)> {
         let facts = from_profile::facts_of_listed(profile, test).into_iter().filter(is_work);
-        let is_setting =
-            |fact: &Fact| fact.weight == Weight::Option || fact.name == "bytes of the model";
+        let is_setting = |fact: &Fact| {
+            matches!(fact.weight, Weight::Option | Weight::NewOption)
+                || fact.name == "bytes of the model"
+        };
         let mut settings: Vec<(String, String)> =
             facts.filter(is_setting).map(|fact| (fact.name, fact.value)).collect();
         settings.sort();
@@ -93,7 +95,7 @@ fn is_work(fact: &Fact) -> bool {
     match fact.weight {
         Weight::Must | Weight::Model => true,
         // At its default it is as one that a build doesn't state.
-        Weight::Option => !is_default(&fact.name, &fact.value),
+        Weight::Option | Weight::NewOption => !is_default(&fact.name, &fact.value),
         Weight::Machine | Weight::May => false,
     }
 }

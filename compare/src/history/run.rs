@@ -2,9 +2,10 @@
 //! where another program measured.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use brickscope_profile::stats::median;
+use brickscope_profile::text::file_name;
 use brickscope_profile::{Imported, ImportedTest, Profile, save};
 use brickscope_receipt::v1::{Sample, Test};
 use brickscope_receipt::{Receipt, sha256_hex};
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use super::Measure;
 use super::series::{MachineKind, SeriesKind};
-use crate::compare::{UnusableProfile, Work};
+use crate::compare::{UnusableProfile, Work, build, calls};
 use crate::fleet::Observation;
 
 /// The part of a receipt that a timeline needs.
@@ -174,7 +175,7 @@ impl Run {
         if imported.tests.is_empty() {
             return Err(UnusableProfile::OnlyRates.to_string());
         }
-        invocations(profile, &imported.tests)
+        calls(profile, &imported.tests)
             .into_iter()
             .map(|(began, tests)| Self::of_invocation(source, profile, imported, began, tests))
             .collect()
@@ -204,7 +205,7 @@ impl Run {
         let (names_commit, commit) = (named.commit.is_some(), named.commit.or_else(of_build));
         let path = profile.model.as_ref().map_or("", |model| model.path.as_str());
         // Machines have the same file in different folders.
-        let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
+        let file = file_name(path);
         // In whichever file, and beside whichever other rows.
         let rows = of.iter().map(|test| (&test.name, test.tokens, &test.samples_ns));
         let measured = (began, rows.collect::<Vec<_>>());
@@ -330,52 +331,6 @@ impl Run {
         }
         key(self).cmp(&key(other))
     }
-}
-
-/// The tests of each call of the program, with its time: to the file of last night that of tonight may have been appended. One
-/// begins where the build is another one, where the time goes back or on by hours, and where a test comes again minutes later.
-fn invocations<'p>(
-    profile: &'p Profile,
-    tests: &'p [ImportedTest],
-) -> Vec<(&'p str, &'p [ImportedTest])> {
-    /// One call may have a test twice, soon after each other.
-    const AGAIN_SECONDS: u64 = 600;
-    /// No test of a benchmark takes as long.
-    const LATER_SECONDS: u64 = 6 * 3600;
-    let began = |test: &'p ImportedTest| test.began.as_deref().unwrap_or(&profile.created);
-    let seconds = |test| save::unix_seconds(began(test)).unwrap_or(0);
-    let mut calls = Vec::new();
-    let mut known: BTreeSet<SeriesKind> = BTreeSet::new();
-    let mut from = 0;
-    for (nth, test) in tests.iter().enumerate() {
-        let kind = SeriesKind::of_listed(test, profile);
-        let is_next = nth > from && {
-            let (first, last, now) =
-                (seconds(&tests[from]), seconds(&tests[nth - 1]), seconds(test));
-            build(test) != build(&tests[nth - 1])
-                || now < last
-                || now >= last.saturating_add(LATER_SECONDS)
-                || now >= first.saturating_add(AGAIN_SECONDS) && known.contains(&kind)
-        };
-        if is_next {
-            calls.push((began(&tests[from]), &tests[from..nth]));
-            known.clear();
-            from = nth;
-        }
-        known.insert(kind);
-    }
-    calls.push((began(&tests[from]), &tests[from..]));
-    calls
-}
-
-/// `llama.cpp 1a2b3c4 (4567)`, of a test whose build is another than that of other tests of the file.
-fn build(test: &ImportedTest) -> Option<String> {
-    let of = |field: &str| test.apart.iter().find(|(name, _)| name == field).map(|(_, of)| of);
-    let commit = of("build_commit")?;
-    Some(match of("build_number") {
-        Some(number) => format!("llama.cpp {commit} ({number})"),
-        None => format!("llama.cpp {commit}"),
-    })
 }
 
 /// The tests that have times, rows that measured one again with it.

@@ -300,7 +300,7 @@ fn series(kind: &SeriesKind, mut parts: Vec<Vec<TestOfRun<'_>>>, measure: &Measu
         ),
         Some([low, high]) => Some(format!(
             "too noisy: the figures go back and forth between two levels that are {:.0} % apart, as they do on a \
-             machine with two states; `brickscope compare OLD NEW --processes 20` runs two programs in turns, and tells \
+             machine with two states; `brickscope versus 'OLD COMMAND' 'NEW COMMAND'` runs two in turns, and tells \
              which is slower",
             100.0 * (high / low - 1.0)
         )),

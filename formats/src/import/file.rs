@@ -186,11 +186,6 @@ fn of_no_format(text: &str, path: &Path) -> String {
         return "breaks off before it has an event or a test: was the program killed that wrote it?"
             .to_owned();
     }
-    let has = |field: &str| text.contains(&format!("\"{field}\""));
-    if is_json && ["build_commit", "n_gen", "avg_ts"].into_iter().all(has) {
-        let lacks = "samples_ns, the times of its repetitions";
-        return format!("is of llama-bench, but lacks {lacks}: was the file changed?");
-    }
     if let Some(is) = told_of_text(text) {
         return is.to_owned();
     }

@@ -194,9 +194,14 @@ pub(super) fn told_of_text(text: &str) -> Option<&'static str> {
                            server";
     const SPEEDSCOPE: &str = "is a file of speedscope, which can't be read: give the folded stacks of the program that wrote it, \
                               such as `py-spy record --format raw`";
+    const HTML: &str = "has a table in HTML, which can't be read: copy the table from the page, or the text that it was made from";
+    const TWO: &str = "is a table of compare-llama-bench.py, of two builds: `brickscope compare` takes the two files that it was made \
+                       from";
     let has = |words: &[&str]| words.iter().all(|word| text.contains(*word));
     [
         (BATCHED, &["S_PP t/s", "S_TG t/s"][..]),
+        (HTML, &["<td", ">t/s<"]),
+        (TWO, &["| t/s ", "Speedup"]),
         (LLAMA, &["prompt eval time =", "eval time ="]),
         (OLLAMA, &["prompt eval rate:", "eval duration:"]),
         (SERVING, &["Serving Benchmark Result"]),

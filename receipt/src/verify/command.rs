@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use brickscope_profile::text::file_name;
+
 use super::{Code, Findings, said};
 use crate::v1::Receipt;
 
@@ -136,10 +138,6 @@ fn means(flag: &str, value: &str, is: &str) -> bool {
         "--backend" | "--set" => value == is,
         _ => numbers(value).is_some_and(|asked| Some(asked) == numbers(is)),
     }
-}
-
-fn file_name(path: &str) -> &str {
-    path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
 /// The words after the command's name. The one flag of all commands may stand before it.

@@ -64,8 +64,8 @@ fn the_first_screen_has_the_rate_of_each_test() {
 #[test]
 fn tests_under_unlike_conditions_are_a_list() {
     for (from, to, apart) in [
-        ("\"n_threads\": 2", "\"n_threads\": 4", ["n_threads 4", "n_threads 2"]),
-        ("\"type_k\": \"f16\"", "\"type_k\": \"q8_0\"", ["type_k q8_0", "type_k f16"]),
+        ("\"n_threads\": 2", "\"n_threads\": 4", ["t 4", "t 2"]),
+        ("\"type_k\": \"f16\"", "\"type_k\": \"q8_0\"", ["ctk q8_0", "ctk f16"]),
     ] {
         let other = LLAMA_BENCH.replacen(from, to, 1);
         let profile = imported(&other, Format::LlamaBench);
@@ -167,15 +167,35 @@ fn what_a_program_logs_beside_its_results_is_left_out_and_counted() {
 }
 
 #[test]
-fn a_file_without_times_is_known_all_the_same() {
+fn rows_without_times_have_the_rates_that_they_state() {
+    const RATES: [&str; 2] = [
+        "pp512 56.26 ± 0.62 tok/s as the file states",
+        "tg128 19.70 ± 0.30 tok/s as the file states",
+    ];
+    let without = LLAMA_BENCH.replace("samples_ns", "samples_no");
+    // Without the number of its build, too.
+    let reduced = without.replace("build_number", "build_no");
+    let within = format!("{{\"runs\": {reduced}}}");
+    for text in [&without, &reduced, &within] {
+        assert_eq!(format_of(text), Some(Format::LlamaBench), "{text}");
+        let profile = imported(text, Format::LlamaBench);
+        assert_eq!(tests_of(&profile), RATES);
+        assert!(profile.passes.is_empty());
+        let lacks = &profile.imported.as_ref().expect("of a file").lacks;
+        let is_said =
+            |lack: &brickscope_profile::Absent| lack.reason.contains("the file has only rates");
+        assert!(lacks.iter().any(is_said), "{lacks:?}");
+    }
+    // Times that can't be are no reason to believe the rate.
     let folder = tempfile::TempDir::new().expect("a folder");
     let path = folder.path().join("bench.json");
-    let without = LLAMA_BENCH.replace("samples_ns", "samples_no");
-    // Without the number of its build it could be of another program, too.
-    let reduced = without.replace("build_number", "build_no");
+    let neither = without.replace("avg_ts", "avg_no");
     for (text, why) in [
-        (without, "row 1, samples_ns: is missing, the times of its repetitions"),
-        (reduced, "is of llama-bench, but lacks samples_ns"),
+        (neither, "row 1, samples_ns: is missing, the times of its repetitions"),
+        (
+            without.replace("\"samples_no\": [", "\"samples_ns\": [\"a\"], \"more\": ["),
+            "row 1, samples_ns: has no whole",
+        ),
     ] {
         std::fs::write(&path, text).expect("room");
         let read = brickscope_formats::import::read_file(&path, None, &Options::default());
@@ -367,7 +387,6 @@ fn a_row_that_cant_be_read_costs_only_itself() {
             "[0]",
             "samples_ns: has no whole number of nanoseconds above 0",
         ),
-        ("\"samples_ns\"", "\"samples\"", "samples_ns: is missing"),
     ] {
         let odd = last.replace(from, to);
         assert_ne!(&odd, last, "{from}");
@@ -600,7 +619,7 @@ fn a_prompt_and_its_answer_timed_together_are_compared_beside_the_phases() {
     let (a, b) = (with_pg("[15000000000, 15100000000]"), with_pg("[25000000000, 25100000000, 1]"));
     let found = compare(&side(&a), &side(&b), &Comparing::default()).expect("alike");
     let tests: Vec<&str> = found.tests.iter().map(|test| test.name.as_str()).collect();
-    assert_eq!(tests, ["prefill", "decode", "pp512+tg128"]);
+    assert_eq!(tests, ["pp512", "tg128", "pp512+tg128"]);
 }
 
 #[test]
@@ -623,8 +642,172 @@ fn tests_of_a_list_have_one_name_whichever_build_wrote_it_and_in_whichever_order
         names
     };
     let old = list([("false", 4), ("true", 8)]);
-    assert_eq!(old, ["pp512 (flash_attn 0, n_threads 4)", "pp512 (flash_attn 1, n_threads 8)"]);
+    assert_eq!(old, ["pp512 (flash_attn 1, n_threads 8)", "pp512 (n_threads 4)"]);
     assert_eq!(list([("1", 8), ("0", 4)]), old);
+}
+
+#[test]
+fn a_test_has_its_name_whichever_others_are_in_the_file() {
+    let mut rows: Vec<serde_json::Value> = serde_json::from_str(LLAMA_BENCH).expect("JSON");
+    let mut longer = rows[1].clone();
+    longer["n_gen"] = 256.into();
+    longer["samples_ns"] = serde_json::json!([13_000_000_000_u64, 13_100_000_001_u64]);
+    // Of another build, which states an option that the first one lacks, at its default.
+    longer["a_new_option"] = 0.into();
+    rows.push(longer);
+    rows[0]["samples_ns"][0] = 9_000_000_007_u64.into();
+    let three = imported(&serde_json::to_string(&rows).expect("JSON"), Format::LlamaBench);
+    let two = imported(LLAMA_BENCH, Format::LlamaBench);
+    let found = compare(&side(&two), &side(&three), &Comparing::default()).expect("alike");
+    let tests: Vec<&str> = found.tests.iter().map(|test| test.name.as_str()).collect();
+    assert_eq!(tests, ["pp512", "tg128"]);
+}
+
+#[test]
+fn an_option_that_nobody_knows_is_shown_and_stops_nothing() {
+    let old = imported(&older(), Format::LlamaBench);
+    let new = newer("\"an_option\": \"fast\", ");
+    let found = compare(&side(&old), &side(&new), &Comparing::default()).expect("alike");
+    let names: Vec<String> = found.differences.iter().map(ToString::to_string).collect();
+    assert!(names.contains(&"an_option: not stated and fast".to_owned()), "{names:?}");
+    // Of two that state it, it is a setting.
+    let slow = newer("\"an_option\": \"slow\", ");
+    let slow_text = slow.to_json().replace("6300000000", "6200000000");
+    let slow = Profile::from_json(&slow_text, std::path::Path::new("slow")).expect("a profile");
+    match compare(&side(&slow), &side(&new), &Comparing::default()) {
+        Err(CompareError::Unlike(found)) => assert_eq!(found[0].name, "an_option"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_condition_of_another_format_that_only_one_side_has_refuses_it() {
+    let other = |stack: Option<&str>| {
+        let mut profile = imported(LLAMA_BENCH, Format::LlamaBench);
+        let imported = profile.imported.as_mut().expect("of a file");
+        imported.format = "pytorch".to_owned();
+        imported.tests.clear();
+        let condition = |value: &str| ("with_stack".to_owned(), value.to_owned());
+        imported.conditions = stack.map(condition).into_iter().collect();
+        profile.passes[0].wall_ns += stack.map_or(0, |_| 1_000_000);
+        profile.passes[0].unattributed_ns = profile.passes[0].wall_ns;
+        profile
+    };
+    let [plain, with_stacks] = [None, Some("1")].map(other);
+    match compare(&side(&plain), &side(&with_stacks), &Comparing::default()) {
+        Err(CompareError::Unlike(found)) => assert_eq!(found[0].name, "with_stack"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_option_that_one_file_sweeps_and_the_other_has_throughout_is_no_test_in_common() {
+    let rows = |options: &[u32], more: u64| {
+        let template: Vec<serde_json::Value> = serde_json::from_str(LLAMA_BENCH).expect("JSON");
+        let row = |option: &u32| {
+            let mut row = template[1].clone();
+            row["an_option"] = (*option).into();
+            row["samples_ns"][0] = (6_400_000_000 + more + u64::from(*option)).into();
+            row
+        };
+        let rows: Vec<_> = options.iter().map(row).collect();
+        imported(&serde_json::to_string(&rows).expect("JSON"), Format::LlamaBench)
+    };
+    let (swept, throughout) = (rows(&[0, 1], 0), rows(&[1], 77));
+    match compare(&side(&swept), &side(&throughout), &Comparing::default()) {
+        Err(CompareError::NoCommonTest { a, b }) => {
+            assert_eq!(a, ["tg128 (an_option 0)", "tg128 (an_option 1)"]);
+            assert_eq!(b, ["tg128"]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nights_in_one_file_are_processes_of_their_own() {
+    let night = |day: u32| {
+        let text = sweep().lines().take(2).collect::<Vec<_>>().join("\n");
+        let rows = text.lines().map(|line| {
+            let mut row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            row["test_time"] = format!("2026-11-{day:02}T03:00:00Z").into();
+            row["samples_ns"][0] = (9_000_000_000_u64 + u64::from(day)).into();
+            row.to_string()
+        });
+        rows.collect::<Vec<_>>().join("\n")
+    };
+    let text = [night(1), night(2), night(3)].join("\n");
+    let profile = imported(&text, Format::LlamaBench);
+    let processes = Process::all_of_profile("nights.jsonl", &profile).expect("it has tests");
+    let names: Vec<&str> = processes.iter().map(|process| process.name.as_str()).collect();
+    assert_eq!(names, [1, 2, 3].map(|day| format!("nights.jsonl, 2026-11-0{day}T03:00:00Z")));
+    for (day, process) in (1_u64..).zip(&processes) {
+        let tests: Vec<(&str, u64)> =
+            process.tests.iter().map(|test| (test.name.as_str(), test.wall_ns[0])).collect();
+        assert_eq!(tests, [("pp512", 9_000_000_000 + day), ("tg128", 9_000_000_000 + day)]);
+        assert!(process.doubts.is_empty(), "{:?}", process.doubts);
+    }
+    // One call is the one process of its file.
+    let one = imported(&night(1), Format::LlamaBench);
+    assert_eq!(Process::all_of_profile("a.jsonl", &one).expect("tests").len(), 1);
+}
+
+#[test]
+fn tables_under_headings_are_told_apart_by_them() {
+    let text = format!("master:\n\n{MARKDOWN}\n**PR**\n\n{}", MARKDOWN.replace("118.80", "98.80"));
+    let profile = imported(&text, Format::LlamaBench);
+    let tests = tests_of(&profile);
+    assert_eq!(tests.len(), 4);
+    assert!(tests[1].contains("118.80") && tests[1].ends_with("table master"), "{tests:?}");
+    assert!(tests[3].contains("98.80") && tests[3].ends_with("table PR"), "{tests:?}");
+    assert_eq!(left_out(&profile), []);
+    // So are those in fences.
+    let fenced =
+        |name: &str| format!("{name}\n```\nggml_cuda_init: found 1 CUDA devices:\n{MARKDOWN}```\n");
+    let text = fenced("## Before") + &fenced("after").replace("118.80", "98.80");
+    let tests = tests_of(&imported(&text, Format::LlamaBench));
+    assert!(tests[1].ends_with("table Before") && tests[3].ends_with("table after"), "{tests:?}");
+    // A sentence before one is no name.
+    let said = "I have run this on my machine, which has been idle since yesterday evening, twice:";
+    let text = format!("first:\n{MARKDOWN}\n{said}\n{MARKDOWN}");
+    let profile = imported(&text, Format::LlamaBench);
+    assert_eq!(left_out(&profile).iter().map(|(_, n)| n).sum::<u64>(), 2);
+}
+
+#[test]
+fn rates_without_times_are_shown_beside_each_other_without_a_verdict() {
+    let a = imported(MARKDOWN, Format::LlamaBench);
+    let b = imported(&MARKDOWN.replace("118.80", "108.00"), Format::LlamaBench);
+    let rates = view::rates_compared(&a, &b);
+    let found: Vec<(&str, &str, &str)> = rates
+        .tests
+        .iter()
+        .map(|test| (test.name.as_str(), test.a.as_str(), test.b.as_str()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("pp512", "7097.99 ± 15.03", "7097.99 ± 15.03"),
+            ("tg128 @ d4096", "118.80 ± 0.22", "108.00 ± 0.22")
+        ]
+    );
+    assert!((rates.tests[1].b_takes.expect("rates") - 0.1).abs() < 1e-9);
+    let text = rates.text();
+    assert!(text.starts_with("No verdict: ") && text.contains("+10.0 % time"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(rates.json().contains("\"outcome\": \"inconclusive\""), "{}", rates.json());
+    // With a file that has both, by the mean that every screen shows.
+    let timed = imported(LLAMA_BENCH, Format::LlamaBench);
+    let stated = imported(&LLAMA_BENCH.replace("samples_ns", "samples_no"), Format::LlamaBench);
+    let rates = view::rates_compared(&timed, &stated);
+    assert_eq!(rates.tests[0].name, "pp512");
+    assert!(rates.tests[0].b_takes.expect("rates").abs() < 0.001);
+    assert_eq!(rates.differences, []);
+    // Of a test that was measured twice the last row counts.
+    let row = MARKDOWN.lines().nth(3).expect("a row");
+    let twice = MARKDOWN.replace(row, &format!("{row}\n{}", row.replace("118.80", "99.00")));
+    let rates = view::rates_compared(&a, &imported(&twice, Format::LlamaBench));
+    assert_eq!((rates.tests[1].b.as_str(), rates.again), ("99.00 ± 0.22", [0, 1]));
+    assert!(rates.text().contains("B: 1 row left out"), "{}", rates.text());
 }
 
 #[test]

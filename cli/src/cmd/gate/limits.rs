@@ -32,11 +32,9 @@ pub(super) fn run(limits: &[Limit], run: &Path, how: &ComparisonArgs) -> Result<
     }
     let (mut receipts, mut runs, mut works) = (Vec::new(), Vec::new(), BTreeSet::new());
     let mut of_llama_bench = 0;
-    for (file, process) in sides::files(run)?.iter().zip(&side.processes) {
+    for file in &sides::files(run)? {
         if llama_bench::read(file)?.is_some() {
             of_llama_bench += 1;
-            let test = decode_test(process);
-            works.extend(test.map(|test| BTreeSet::from([Work::of_process(process, test)])));
         } else if sides::is_receipt(file)? {
             let receipt = Receipt::from_bytes(&read(file)?, file)?;
             let tests = receipt.tests.iter();
@@ -58,6 +56,19 @@ pub(super) fn run(limits: &[Limit], run: &Path, how: &ComparisonArgs) -> Result<
         "{} holds files of several kinds: receipts, files of llama-bench, or other runs: name one of them",
         output::shown(run)
     );
+    let builds = side.processes.iter().flat_map(|process| &process.facts);
+    let builds: BTreeSet<&str> =
+        builds.filter(|fact| fact.name == "build").map(|fact| &*fact.value).collect();
+    ensure!(
+        of_llama_bench == 0 || builds.len() < 2,
+        "{} holds runs of {} builds, which have no mean: name a file of one of them",
+        output::shown(run),
+        builds.len()
+    );
+    for process in side.processes.iter().filter(|_| of_llama_bench > 0) {
+        let test = decode_test(process);
+        works.extend(test.map(|test| BTreeSet::from([Work::of_process(process, test)])));
+    }
     ensure!(
         works.len() < 2 && runs.windows(2).all(|two| Series::of(&two[0]) == Series::of(&two[1])),
         "{} holds runs of different work (model, tests, threads, backend), which have no mean: name one set of processes",

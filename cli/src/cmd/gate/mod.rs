@@ -152,8 +152,8 @@ pub(crate) fn run(args: &GateArgs) -> Result<ExitCode> {
     if is_unpaired && comparison.outcome() != Outcome::Pass {
         tell!(
             "the baseline was measured at another time, and nothing is promised if the machine has changed its \
-             state since: `brickscope compare OLD NEW --processes 20` measures two builds in turns, which is \
-             safe from that and detects smaller changes"
+             state since: `brickscope versus 'OLD COMMAND' 'NEW COMMAND'` measures both in turns, which is safe \
+             from that and detects smaller changes"
         );
     }
     Ok(exit_code(comparison.outcome()))

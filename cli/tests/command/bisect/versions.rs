@@ -86,7 +86,7 @@ fn the_version_that_made_it_slower_is_found_without_a_repository() {
         assert!(out.contains(part), "{part}: {out}");
     }
     let said = err(&output);
-    assert!(said.contains("8 versions from v0 (good) to v8 (bad)"), "{said}");
+    assert!(said.contains("9 versions from v0 (good) to v8 (bad)"), "{said}");
     assert!(said.contains("fetching v8\n"), "{said}");
     assert!(out.lines().chain(said.lines()).all(|line| line.chars().count() <= 80), "{out}{said}");
     let fetched = packages.once();

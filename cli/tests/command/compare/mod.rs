@@ -452,7 +452,7 @@ fn profiles_can_be_given_too_and_one_of_each_tells_nothing() {
     assert!(text.starts_with("Inconclusive: one process only"), "{text}");
     assert!(text.contains("\nprefill  ") && text.contains("\ndecode  "), "{text}");
     // What both took, and no change: nobody knows how much is chance.
-    assert!(text.contains("A share        B       B:A  verdict\n"), "{text}");
+    assert!(text.contains("  A        B       B:A  verdict\n"), "{text}");
     assert!(!text.contains("n/a") && text.contains("B:A is B's time over A's."), "{text}");
     // Where a model is asked for, a run is told what it is.
     for command in ["profile", "top", "benchmark"] {

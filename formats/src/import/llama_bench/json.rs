@@ -3,10 +3,11 @@
 
 use std::borrow::Cow;
 
+use brickscope_profile::StatedRate;
 use serde_json::{Map, Value};
 
 use super::rows::{Rows, counts, nanos};
-use super::{At, BenchRow, ImportError};
+use super::{At, BenchRow, ImportError, table};
 
 /// All rows that are whole and have what a test has.
 ///
@@ -178,10 +179,15 @@ fn is_test(fields: &Map<String, Value>) -> bool {
     ["n_prompt", "n_gen", "samples_ns"].iter().any(|field| fields.contains_key(*field))
 }
 
+/// Whether an object within another one is a test.
+fn has_results(fields: &Map<String, Value>) -> bool {
+    fields.contains_key("samples_ns") || fields.contains_key("avg_ts") && is_test(fields)
+}
+
 /// The tests in a value of another program, which has them among what it measured itself.
 fn tests_in(value: Value) -> Vec<Map<String, Value>> {
     match value {
-        Value::Object(fields) if fields.contains_key("samples_ns") => vec![fields],
+        Value::Object(fields) if has_results(&fields) => vec![fields],
         Value::Object(fields) => fields.into_iter().flat_map(|(_, of)| tests_in(of)).collect(),
         Value::Array(values) => values.into_iter().flat_map(tests_in).collect(),
         _ => Vec::new(),
@@ -207,15 +213,29 @@ fn behind_a_prefix(text: &str) -> Option<(Map<String, Value>, usize)> {
 fn row(number: usize, fields: Map<String, Value>, at: &At<'_>) -> Result<BenchRow, ImportError> {
     let place = |field: &str| format!("row {number}, {field}");
     let [n_prompt, n_gen, n_depth] = counts(number, &fields, at)?;
-    let samples = fields.get("samples_ns").and_then(Value::as_array);
-    let samples = samples
-        .ok_or_else(|| at.place(place("samples_ns"), what_it_is(fields.get("samples_ns"))))?;
+    let times = fields.get("samples_ns").filter(|times| !times.is_null());
+    let Some(times) = times else {
+        // Who makes a row smaller keeps its rate.
+        let (stated, is_spread_unknown) = stated_rate(&fields)
+            .ok_or_else(|| at.place(place("samples_ns"), what_it_is(fields.get("samples_ns"))))?;
+        return Ok(BenchRow {
+            number,
+            n_prompt,
+            n_gen,
+            n_depth,
+            stated: Some(stated),
+            is_spread_unknown,
+            fields,
+            ..BenchRow::default()
+        });
+    };
+    let samples =
+        times.as_array().ok_or_else(|| at.place(place("samples_ns"), what_it_is(Some(times))))?;
     let samples_ns: Vec<u64> = samples.iter().filter_map(nanos).collect();
     if samples_ns.is_empty() {
-        let what = if samples.is_empty() {
-            "is empty"
-        } else {
-            "has no whole number of nanoseconds above 0"
+        let what = match samples.is_empty() {
+            true => "is empty",
+            false => "has no whole number of nanoseconds above 0",
         };
         return Err(at.place(place("samples_ns"), what));
     }
@@ -233,6 +253,18 @@ fn row(number: usize, fields: Map<String, Value>, at: &At<'_>) -> Result<BenchRo
         fields,
         ..BenchRow::default()
     })
+}
+
+/// The rate of a row without times, and whether its spread is no number.
+fn stated_rate(fields: &Map<String, Value>) -> Option<(StatedRate, bool)> {
+    let text = |field: &str| match fields.get(field)? {
+        Value::Number(number) => Some(number.to_string()),
+        Value::String(text) => Some(text.trim().to_owned()),
+        // What was nan.
+        Value::Null => Some(String::new()),
+        _ => None,
+    };
+    table::rate(&text("avg_ts")?, text("stddev_ts").as_deref())
 }
 
 /// What is wrong with the times of a row's repetitions, which are no array.

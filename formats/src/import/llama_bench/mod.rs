@@ -1,5 +1,5 @@
 //! The output of `llama-bench` (`tools/llama-bench/llama-bench.cpp`): a row for each test. `-o json` and `-o jsonl` have
-//! `samples_ns`, the time of each of its repetitions; `-o md`, `-o csv` and `-o sql` have only rates.
+//! `samples_ns`, the time of each of its repetitions, which a copy may lack; `-o md`, `-o csv` and `-o sql` have only rates.
 //!
 //! Rows that are one prompt test and one generation test under the same conditions are the phases of a run. Others are
 //! a list of tests.
@@ -14,6 +14,7 @@ mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use brickscope_profile::run::build_of_llama_cpp;
 use brickscope_profile::text::count;
 use brickscope_profile::{
     ImportedTest, Lane, Model, OtherThreads, Pass, Phase, PhaseTotal, Profile, Run, StatedRate,
@@ -180,6 +181,8 @@ pub(super) fn is_it(text: &str) -> bool {
     text.contains("\"samples_ns\"")
         // A test that breaks off has no times yet.
         || text.contains("\"build_commit\"") && text.contains("\"build_number\"")
+        || text.contains("\"avg_ts\"")
+            && ["\"n_gen\"", "\"n_prompt\""].iter().any(|field| text.contains(field))
         || text.lines().any(|line| {
             table::is_markdown(line) || table::is_csv(line) || table::is_sql(line)
         })
@@ -218,10 +221,8 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         rows.iter().all(|row| row.shown(field).as_ref() == Some(&value)).then_some(value)
     };
     let number = |field: &str| in_common(field).and_then(|text| text.parse::<u64>().ok());
-    let build = in_common("build_commit").map(|commit| match number("build_number") {
-        Some(number) => format!("llama.cpp {commit} ({number})"),
-        None => format!("llama.cpp {commit}"),
-    });
+    let build = in_common("build_commit")
+        .map(|commit| build_of_llama_cpp(&commit, in_common("build_number").as_deref()));
     let mut profile = at.profile(Format::LlamaBench, build, "of llama-bench");
     let time = rows[0].time();
     let is_dated = time.is_some();
@@ -285,7 +286,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
                 pairs(&timed)
             )
         } else if rows.iter().any(|row| row.stated.is_some()) {
-            let why = "times of repetitions: this form of llama-bench's output has rates; `-o jsonl` has both";
+            let why = "times of repetitions: the file has only rates; llama-bench's `-o jsonl` has both";
             why.to_owned()
         } else {
             "passes: a prompt and its answer were timed together (pg)".to_owned()
@@ -314,7 +315,8 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
 /// The rows of the first form that the text has any of.
 fn rows(text: &str, at: &At<'_>) -> Result<rows::Rows, ImportError> {
     type Read = fn(&str, &At<'_>) -> Result<rows::Rows, ImportError>;
-    let is_json = text.contains("\"samples_ns\"") || text.trim_start().starts_with(['[', '{']);
+    let has_field = |field: &str| text.contains(&format!("\"{field}\""));
+    let is_json = has_field("samples_ns") || text.trim_start().starts_with(['[', '{']);
     let has = |is_head: fn(&str) -> bool| text.lines().any(is_head);
     let forms: [(bool, Read); 4] = [
         (is_json, json::rows),

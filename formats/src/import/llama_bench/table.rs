@@ -64,6 +64,9 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
     let (mut is_open, mut is_closed) = (false, false);
     let mut name = "";
     let mut builds = Vec::new();
+    // What stands above each table, such as `master:`, and the last line that is no part of one.
+    let mut headings: Vec<(usize, &str)> = Vec::new();
+    let mut above: Option<&str> = None;
     let last = text.trim_end().lines().count();
     for (number, line) in (1_usize..).zip(text.lines()) {
         let mut line = unquoted(line);
@@ -73,6 +76,7 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
             separator = separator_of_markdown(line).unwrap_or(separator);
             head = cells_of_markdown(line, separator);
             [is_open, is_closed] = [line.starts_with('|'), line.ends_with('|')];
+            headings.push((found.rows.len(), above.take().unwrap_or_default()));
             continue;
         }
         line = line.strip_prefix(name).unwrap_or(line).trim_start_matches(' ');
@@ -87,7 +91,11 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
             continue;
         }
         if head.is_empty() || !line.contains(separator) || is_open && !line.starts_with('|') {
-            found.skip(line);
+            let left = match may_be_heading(line) {
+                true => above.replace(line),
+                false => Some(line),
+            };
+            left.into_iter().for_each(|line| found.skip(line));
             continue;
         }
         let cells = cells_of_markdown(line, separator);
@@ -106,6 +114,8 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
         }
         found.add(row_of_markdown(found.next_number(), &head, &cells, at));
     }
+    above.into_iter().for_each(|line| found.skip(line));
+    name_tables(&headings, &mut found);
     // It stands below the table that it is of.
     let mut from = 0;
     for (to, build) in builds {
@@ -120,6 +130,42 @@ pub(super) fn markdown(text: &str, at: &At<'_>) -> Result<Rows, ImportError> {
         from = to;
     }
     found.or(None, at)
+}
+
+/// Whether a line above a table may say which it is: `## master`, `**PR**`, `With -fa 1:`, `after`. What a program logs, a shell
+/// shows, or what fences the table is none.
+fn may_be_heading(line: &str) -> bool {
+    /// More are a sentence.
+    const WORDS: usize = 4;
+    let is_fence = line.starts_with("```") || line.starts_with("~~~");
+    let is_marked = line.starts_with(['#', '*']) || line.ends_with([':', '*']);
+    let is_brief = line.split_whitespace().count() <= WORDS;
+    let is_logged = line.contains(['_', '[', '{']) || line.starts_with(['$', '/', '-', '=']);
+    !is_fence && !is_logged && (is_marked || is_brief)
+}
+
+/// Tells the rows of several tables apart by the lines above them, each of another text; else those are left out.
+fn name_tables(headings: &[(usize, &str)], found: &mut Rows) {
+    /// More is a sentence.
+    const MOST: usize = 60;
+    let plain = |heading: &str| heading.trim_matches(['#', '*', '`', ':', ' ']).to_owned();
+    let names = headings.iter().map(|(_, heading)| plain(heading));
+    let names: Vec<String> = names.filter(|name| name.chars().count() <= MOST).collect();
+    let mut distinct = names.clone();
+    distinct.sort();
+    distinct.dedup();
+    let are_all = names.len() > 1 && names.len() == headings.len();
+    let are_apart = are_all && distinct.len() == names.len() && !distinct.contains(&String::new());
+    if !are_apart {
+        headings.iter().filter(|(_, of)| !of.is_empty()).for_each(|(_, of)| found.skip(of));
+        return;
+    }
+    for (nth, name) in names.into_iter().enumerate() {
+        let to = headings.get(nth + 1).map_or(found.rows.len(), |(from, _)| *from);
+        for row in found.rows.get_mut(headings[nth].0..to).unwrap_or_default() {
+            row.fields.insert("table".to_owned(), name.clone().into());
+        }
+    }
 }
 
 fn cells_of_markdown(line: &str, separator: char) -> Vec<String> {
@@ -201,7 +247,7 @@ fn stated_rate(cell: &str) -> Option<(StatedRate, bool)> {
 
 /// A mean and its spread, and whether there is a spread that is no number: that of repetitions that took equally long may
 /// be nan. A mean that is none is no rate.
-fn rate(mean: &str, spread: Option<&str>) -> Option<(StatedRate, bool)> {
+pub(super) fn rate(mean: &str, spread: Option<&str>) -> Option<(StatedRate, bool)> {
     let number = |text: &str| {
         let text = with_a_point(text);
         let is_number = text.parse::<f64>().is_ok_and(|number| number >= 0.0 && number.is_finite());
