@@ -10,6 +10,7 @@ use brickscope::ImportedTest;
 use brickscope::load::{self, Limit};
 use brickscope_analysis::receipt::Receipt;
 use brickscope_formats::import::{self, Format, Options};
+use serde_json::Value;
 
 use super::git::unset;
 use super::reading::{Measured, Reading};
@@ -218,7 +219,18 @@ fn rows(text: &str) -> Vec<(String, f64)> {
         let stated = test.stated.as_ref().and_then(|rate| rate.tokens_per_second.parse().ok());
         Some((test.name.clone(), stated.or_else(|| Some(test.rate()?.0))?))
     };
-    tests.iter().filter_map(row).collect()
+    let mut rows: Vec<(String, f64)> = tests.iter().filter_map(row).collect();
+    if rows.is_empty() && text.contains("\"avg_ts\"") {
+        // What a script left of a row.
+        let values: Vec<Value> = match serde_json::from_str(text) {
+            Ok(Value::Array(rows)) => rows,
+            Ok(row) => vec![row],
+            Err(_) => text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect(),
+        };
+        let rates = values.iter().filter_map(|row| row.get("avg_ts")?.as_f64());
+        rows.extend(rates.map(|rate| ("avg_ts".to_owned(), rate)));
+    }
+    rows
 }
 
 /// The figure of the one test, or of the one that is named.
@@ -339,6 +351,9 @@ mod tests {
         assert_eq!(beside.expect("a receipt").value, reading.value);
         let alone = super::read(table, "", folder.path(), began, &How::default());
         assert_eq!(alone.expect("a table").value, 1.0);
+        // What a script left of a row.
+        let left = super::read("{\"avg_ts\": 31.5}\n", "", folder.path(), began, &How::default());
+        assert_eq!(left.expect("a rate").value, 31.5);
         let later = began + Duration::from_secs(60);
         let error = format!("{:#}", read(later).expect_err("it is old"));
         assert!(error.contains("older than this measurement"), "{error}");

@@ -13,7 +13,7 @@ use brickscope_analysis::view;
 
 use crate::comparison::{compared, exit_code, print};
 use crate::flags::{ComparisonArgs, ComparisonFormat, MAX_PROCESSES};
-use crate::runs::{RunDir, load, named, sides};
+use crate::runs::{RunDir, llama_bench, load, named, sides};
 use crate::{family, in_turns, interrupt, output, progress};
 
 /// Show what became slower or faster from A to B: tests, categories and bricks.
@@ -113,7 +113,13 @@ fn or_rates(path: &Path, side: Result<Side>) -> Result<Option<Side>> {
 /// Shows both sides' rates, from which no verdict follows.
 fn of_rates(runs: [&Path; 2], format: ComparisonFormat) -> Result<ExitCode> {
     let read = |run: &Path| match &sides::files(run)?[..] {
-        [file] => load(file),
+        [file] => match llama_bench::read(file)? {
+            Some(of_benchmark) => Ok(of_benchmark),
+            None if sides::is_receipt(file)? => {
+                bail!("{} has a receipt, and the other side rates alone", output::shown(run))
+            }
+            None => load(file),
+        },
         _ => bail!("{} has several runs, and the other side rates alone", output::shown(run)),
     };
     let [a, b] = [read(runs[0])?, read(runs[1])?];

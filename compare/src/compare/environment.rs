@@ -111,6 +111,10 @@ pub(super) fn facts_of_condition(name: &str, value: &str, is_llama_bench: bool) 
         ("cpu_info", _) => vec![Fact::machine(name, value)],
         // Builds since July 2026 have one word for what were two flags.
         ("load_mode", "mmap") => vec![Fact::option("use_mmap", "1")],
+        // What it comes to isn't stated.
+        ("load_mode", "auto") => {
+            vec![Fact { weight: Weight::NewOption, ..Fact::option(name, value) }]
+        }
         ("load_mode", "none") => vec![Fact::option("use_mmap", "0")],
         ("f16_kv", "true" | "1" | "false" | "0") => {
             let of = if matches!(value, "true" | "1") { "f16" } else { "f32" };
@@ -178,9 +182,8 @@ pub(super) fn differences(
 const NOT_STATED: &str = "not stated";
 
 /// What builds do that don't state an option of llama.cpp. Each has one such value, so that two values are never one work.
-const DEFAULTS: [(&str, &str); 13] = [
+const DEFAULTS: [(&str, &str); 12] = [
     ("use_mmap", "1"),
-    ("load_mode", "auto"),
     ("lazy_mode", "auto"),
     ("repack", "1"),
     ("split_mode", "layer"),
@@ -195,13 +198,14 @@ const DEFAULTS: [(&str, &str); 13] = [
 ];
 
 /// Other options of llama-bench that are known: most do nothing by default.
-const KNOWN: [&str; 21] = [
+const KNOWN: [&str; 22] = [
     "cpu_strict",
     "delay",
     "embeddings",
     "fit_min_ctx",
     "fit_target",
     "flash_attn",
+    "load_mode",
     "low_vram",
     "main_gpu",
     "n_batch",

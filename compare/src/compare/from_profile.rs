@@ -163,9 +163,16 @@ impl Process {
             }
             Self::of_call(&format!("{name}, {began}"), profile, tests, facts)
         });
-        // One that broke off before a test had a time is none.
-        let all: Vec<Self> = each.filter_map(Result::ok).collect();
-        if all.is_empty() { Err(UnusableProfile::OnlyRates) } else { Ok(all) }
+        let (timed, others): (Vec<_>, Vec<_>) = each.partition(Result::is_ok);
+        let mut all: Vec<Self> = timed.into_iter().flatten().collect();
+        let first = all.first_mut().ok_or(UnusableProfile::OnlyRates)?;
+        if !others.is_empty() {
+            let n = others.len();
+            first
+                .doubts
+                .push(format!("{n} other calls in its file are left out: they have no times"));
+        }
+        Ok(all)
     }
 
     /// What a benchmark measured in one call. Its tests have their names, whichever others are in the file.
@@ -564,12 +571,26 @@ pub fn differences_of(a: &Profile, b: &Profile) -> Vec<Difference> {
     });
     let Differences { unlike, models, may } = differences(&a, &b, &[], true);
     // What one side lacks, or has as 0 since its form lacks it, says nothing.
-    let is_unstated = |value: &String| value == "not stated" || value.ends_with(", 0 weights");
-    let is_zero = |of: &Difference, value: &String| {
-        value == "0" && matches!(&*of.name, "bytes of the model" | "threads")
+    let is_unstated = |of: &Difference, value: &String| {
+        let is_number = matches!(&*of.name, "bytes of the model" | "threads");
+        value == "not stated" || value.is_empty() || is_number && value == "0"
     };
-    let all = models.into_iter().chain(unlike).chain(may);
-    all.filter(|of| !of.a.iter().chain(&of.b).any(|value| is_unstated(value) || is_zero(of, value)))
+    // A table has the model's description, and its size in few digits.
+    let described = |value: &String| {
+        value.rsplit_once(", ").map_or(value.clone(), |(description, _)| description.to_owned())
+    };
+    let all = models.into_iter().chain(unlike).chain(may).map(|of| {
+        let is_cut = of.a.iter().chain(&of.b).any(|value| value.ends_with(", 0 weights"));
+        match is_cut && of.name == "model" {
+            true => Difference {
+                a: of.a.iter().map(described).collect(),
+                b: of.b.iter().map(described).collect(),
+                ..of
+            },
+            false => of,
+        }
+    });
+    all.filter(|of| of.a != of.b && !of.a.iter().chain(&of.b).any(|value| is_unstated(of, value)))
         .collect()
 }
 

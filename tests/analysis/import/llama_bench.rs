@@ -802,6 +802,11 @@ fn rates_without_times_are_shown_beside_each_other_without_a_verdict() {
     assert_eq!(rates.tests[0].name, "pp512");
     assert!(rates.tests[0].b_takes.expect("rates").abs() < 0.001);
     assert_eq!(rates.differences, []);
+    // Another model is named.
+    let other = imported(&MARKDOWN.replace("qwen2 7B", "llama 8B"), Format::LlamaBench);
+    let differ: Vec<String> =
+        view::rates_compared(&a, &other).differences.iter().map(ToString::to_string).collect();
+    assert_eq!(differ, ["model: qwen2 7B Q4_K - Medium and llama 8B Q4_K - Medium"]);
     // Of a test that was measured twice the last row counts.
     let row = MARKDOWN.lines().nth(3).expect("a row");
     let twice = MARKDOWN.replace(row, &format!("{row}\n{}", row.replace("118.80", "99.00")));

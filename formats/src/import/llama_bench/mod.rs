@@ -297,7 +297,13 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
                 .to_owned(),
             "when repetitions began: all start_ns are 0".to_owned(),
         ]);
-        if timed.len() < rows.len() {
+        let only_rates = rows.iter().filter(|row| row.stated.is_some()).count() as u64;
+        if only_rates > 0 {
+            let tests = count(only_rates, "test");
+            reasons
+                .push(format!("times of repetitions of {tests}: the file has only rates of them"));
+        }
+        if rows.iter().any(|row| row.phase().is_none()) {
             reasons.push("passes of tests of a prompt and its answer together (pg)".to_owned());
         }
     }
