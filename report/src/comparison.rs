@@ -103,7 +103,7 @@ fn of_test(test: &TestChange, from: &dyn Fn(String) -> From) -> String {
         Sample::Token => ("one token", "a typical token"),
     };
     let caption = format!("{}: {one} on each side", called(&test.name));
-    let bare = is_bare(test);
+    let bare = test.is_bare();
     let columns: &[&str] = match bare {
         true => &["Part", &a, &b, "#B:A", "Verdict"],
         false => &["Part", &a, &b, "#Change", "#from", "#to", "Verdict"],
@@ -140,10 +140,8 @@ fn of_test(test: &TestChange, from: &dyn Fn(String) -> From) -> String {
     html
 }
 
-/// Whether no change of a test has an interval, as of two processes: then the table has how often A's time goes into B's.
-fn is_bare(test: &TestChange) -> bool {
-    let mut rows = test.categories.iter().chain(&test.bricks).chain([&test.whole]);
-    rows.all(|row| row.change.is_none() && row.visible.is_none())
+fn time_or_absent(ns: Option<f64>, unit: Unit, from: From) -> String {
+    ns.map_or_else(|| absent("absent"), |ns| unit.show(ns, from))
 }
 
 fn bare_row(
@@ -154,9 +152,7 @@ fn bare_row(
     unit: Unit,
     from: &dyn Fn(&str) -> From,
 ) {
-    let time = |ns: Option<f64>, field: &str| {
-        ns.map_or_else(|| absent("absent"), |ns| unit.show(ns, from(field)))
-    };
+    let time = |ns, field| time_or_absent(ns, unit, from(field));
     let times = change.a_ns.zip(change.b_ns).filter(|(a, _)| *a > 0.0);
     let times =
         times.map_or_else(|| absent("-"), |(a, b)| ratio(b / a, div(from("b_ns"), from("a_ns"))));
@@ -184,9 +180,7 @@ fn row(
     let part = |value: Option<f64>, field: &str| {
         value.map_or_else(|| absent("n/a"), |part| signed(part, 0.01, 2, " %", from(field)))
     };
-    let time = |ns: Option<f64>, field: &str| {
-        ns.map_or_else(|| absent("absent"), |ns| unit.show(ns, from(field)))
-    };
+    let time = |ns, field| time_or_absent(ns, unit, from(field));
     let (verdict, mark) = match change.verdict {
         Verdict::Slower => ("slower", "▲ "),
         Verdict::Faster => ("faster", "▼ "),

@@ -372,7 +372,7 @@ pub fn comparison(comparison: &Comparison) -> String {
         }
     }
     for tests in tables(comparison) {
-        let bare = is_bare(tests[0]);
+        let bare = tests[0].is_bare();
         let (row, columns): (Row, _) = match bare {
             true => (bare_row, "       A        B       B:A  verdict"),
             false => (row, "       A        B  change       interval   sees  verdict"),
@@ -434,7 +434,7 @@ fn tables(comparison: &Comparison) -> Vec<Vec<&TestChange>> {
     let mut tables: Vec<Vec<&TestChange>> = Vec::new();
     for test in &comparison.tests {
         let is_same =
-            |of: &&TestChange| is_whole(of) && is_whole(test) && is_bare(of) == is_bare(test);
+            |of: &&TestChange| is_whole(of) && is_whole(test) && of.is_bare() == test.is_bare();
         match tables.last_mut() {
             Some(table) if table.first().is_some_and(is_same) => table.push(test),
             _ => tables.push(vec![test]),
@@ -470,12 +470,6 @@ fn beyond(test: &TestChange) -> Option<[f64; 2]> {
 
 /// Writes a row of a table.
 type Row = fn(&mut String, &str, &Change);
-
-/// Whether no change of a test has an interval, as of two processes: then its table has what both took instead.
-fn is_bare(test: &TestChange) -> bool {
-    let mut rows = test.categories.iter().chain(&test.bricks).chain([&test.whole]);
-    rows.all(|row| row.change.is_none() && row.visible.is_none())
-}
 
 /// How often A's time goes into B's.
 fn times(row: &Change) -> String {
@@ -630,7 +624,7 @@ fn test_notes(test: &TestChange) -> Vec<String> {
 }
 
 fn legend(comparison: &Comparison) -> String {
-    if comparison.tests.iter().all(is_bare) {
+    if comparison.tests.iter().all(TestChange::is_bare) {
         return "B:A is B's time over A's. Between two runs of the same program it differs from 1, too: several runs of each, \
                 in turns, tell how much (`versus`, `benchmark --processes`, `bisect`)."
             .to_owned();
@@ -686,7 +680,7 @@ pub fn comparison_markdown(comparison: &Comparison) -> String {
     }
     for tests in tables(comparison) {
         let test = tests[0];
-        let bare = is_bare(test);
+        let bare = test.is_bare();
         let of_list = is_whole(test);
         let (columns, line) = match bare {
             true => ("B:A | verdict", "--:|---"),

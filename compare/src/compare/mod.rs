@@ -333,6 +333,15 @@ pub struct TestChange {
     pub bytes_absent: Option<Absent>,
 }
 
+impl TestChange {
+    /// Whether no change has an interval, as of two processes: then it is told how often A's time goes into B's.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        let mut rows = self.categories.iter().chain(&self.bricks).chain([&self.whole]);
+        rows.all(|row| row.change.is_none() && row.visible.is_none())
+    }
+}
+
 /// How one time changed from A to B.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
