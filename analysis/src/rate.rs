@@ -382,8 +382,9 @@ fn told_apart(test: &ImportedTest, is_short: bool) -> Vec<(&str, &str)> {
     settings.chain(model).collect()
 }
 
-/// The mean rate of a test's repetitions, or what the file states.
-pub(crate) fn mean(test: &ImportedTest) -> Option<f64> {
+/// The mean rate of a test's repetitions, or what the file states. `None` if it has neither.
+#[must_use]
+pub fn mean(test: &ImportedTest) -> Option<f64> {
     match &test.stated {
         Some(stated) => stated.tokens_per_second.parse().ok(),
         None => test.rate().map(|(mean, _)| mean),

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use brickscope::ImportedTest;
 use brickscope::load::{self, Limit};
+use brickscope_analysis::rate;
 use brickscope_analysis::receipt::Receipt;
 use brickscope_formats::import::{self, Format, Options};
 use serde_json::Value;
@@ -215,11 +216,8 @@ fn rows(text: &str) -> Vec<(String, f64)> {
     let read = || import::read(text, Path::new("output"), Format::LlamaBench, &Options::default());
     let imported = is_it.then(read).and_then(Result::ok).and_then(|profile| profile.imported);
     let tests = imported.map(|imported| imported.tests).unwrap_or_default();
-    let row = |test: &ImportedTest| {
-        let stated = test.stated.as_ref().and_then(|rate| rate.tokens_per_second.parse().ok());
-        Some((test.name.clone(), stated.or_else(|| Some(test.rate()?.0))?))
-    };
-    let mut rows: Vec<(String, f64)> = tests.iter().filter_map(row).collect();
+    let row = |test: ImportedTest| rate::mean(&test).map(|rate| (test.name, rate));
+    let mut rows: Vec<(String, f64)> = tests.into_iter().filter_map(row).collect();
     if rows.is_empty() && text.contains("\"avg_ts\"") {
         // What a script left of a row.
         let values: Vec<Value> = match serde_json::from_str(text) {

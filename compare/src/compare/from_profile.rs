@@ -5,6 +5,7 @@ use std::fmt;
 
 use brickscope_profile::name::category_of;
 use brickscope_profile::run::build_of_llama_cpp;
+use brickscope_profile::text::file_name;
 use brickscope_profile::{
     BrickCategory, BrickId, Engine, Imported, ImportedTest, NameKind, Pass, Phase, Profile, Run,
     Span, save,
@@ -242,7 +243,7 @@ pub(crate) fn calls<'p>(
     let mut known: HashSet<String> = HashSet::new();
     let mut from = 0;
     for (nth, test) in tests.iter().enumerate() {
-        let name = name_of(test, |field| !is_of_build(field));
+        let name = name_of(test, ModelName::Path, false);
         let is_next = nth > from && {
             let (first, last, now) =
                 (seconds(&tests[from]), seconds(&tests[nth - 1]), seconds(test));
@@ -266,9 +267,8 @@ pub(crate) fn calls<'p>(
 
 /// `llama.cpp 1a2b3c4 (4567)`, of a test whose build is another than that of other tests of the file.
 pub(crate) fn build(test: &ImportedTest) -> Option<String> {
-    let of = |field: &str| test.apart.iter().find(|(name, _)| name == field).map(|(_, of)| of);
-    let commit = of("build_commit")?;
-    Some(build_of_llama_cpp(commit, of("build_number").map(String::as_str)))
+    let commit = apart(test, OF_BUILD[0])?;
+    Some(build_of_llama_cpp(commit, apart(test, OF_BUILD[1])))
 }
 
 /// Its place among others, as far as it states what they have in common.
@@ -468,10 +468,7 @@ pub(super) fn facts_of_listed(profile: &Profile, test: &ImportedTest) -> Vec<Fac
         "build_commit",
         "build_number",
     ];
-    let own = |field: &str| {
-        let mut apart = test.apart.iter().filter(|(name, _)| name == field);
-        apart.next().map(|(_, value)| value.clone())
-    };
+    let own = |field: &str| apart(test, field).map(str::to_owned);
     let mut facts = facts(profile);
     for fact in &mut facts {
         let value = match &*fact.name {
@@ -547,19 +544,30 @@ pub fn names_of_tests(tests: &[ImportedTest]) -> Vec<String> {
 }
 
 fn names_of(tests: &[&ImportedTest]) -> Vec<String> {
+    let short: Vec<String> =
+        tests.iter().map(|test| name_of(test, ModelName::File, false)).collect();
+    // Models in different folders may have one name.
+    let mut files: HashMap<&str, HashSet<Option<&str>>> = HashMap::new();
+    for (test, name) in tests.iter().zip(&short) {
+        files.entry(name).or_default().insert(apart(test, FILE_OF_MODEL));
+    }
+    let is_one = |name: &str| files.get(name).is_none_or(|files| files.len() < 2);
+    let models: Vec<ModelName> = short
+        .iter()
+        .map(|name| if is_one(name) { ModelName::File } else { ModelName::Path })
+        .collect();
+    let names: Vec<String> =
+        tests.iter().zip(&models).map(|(test, model)| name_of(test, *model, false)).collect();
     // Builds are what is compared, so they are no part of a name, unless one file has a test of several.
-    let mut builds: HashMap<String, HashSet<String>> = HashMap::new();
-    let names = tests.iter().map(|test| name_of(test, |field| !is_of_build(field)));
-    let mut names: Vec<String> = names.collect();
+    let mut builds: HashMap<&str, HashSet<Option<String>>> = HashMap::new();
     for (test, name) in tests.iter().zip(&names) {
-        builds.entry(name.clone()).or_default().insert(stated(test, is_of_build).join(", "));
+        builds.entry(name).or_default().insert(build(test));
     }
-    for (test, name) in tests.iter().zip(&mut names) {
-        if builds.get(name).is_some_and(|builds| builds.len() > 1) {
-            *name = name_of(test, |_| true);
-        }
-    }
-    names
+    let named = tests.iter().zip(&models).zip(&names).map(|((test, model), name)| {
+        let is_one = builds.get(&**name).is_none_or(|builds| builds.len() < 2);
+        if is_one { name.clone() } else { name_of(test, *model, true) }
+    });
+    named.collect()
 }
 
 /// What two profiles ran under that isn't the same.
@@ -605,35 +613,55 @@ fn threads(profile: &Profile, run: &Run) -> String {
 }
 
 /// The fields that name a model, and those that follow from it.
-const OF_THE_MODEL: [&str; 2] = ["model_filename", "model_type"];
+const TYPE_OF_MODEL: &str = "model_type";
+const FILE_OF_MODEL: &str = "model_filename";
 const FOLLOWS: [&str; 2] = ["model_n_params", "model_size"];
 
-fn is_of_build(field: &str) -> bool {
-    matches!(field, "build_commit" | "build_number")
+/// The fields that tell a build.
+const OF_BUILD: [&str; 2] = ["build_commit", "build_number"];
+
+/// By what a test's name tells its model from others of the file; one whose file isn't stated by what it is, such as
+/// `llama 1B Q4_K - Medium`.
+#[derive(Debug, Clone, Copy)]
+enum ModelName {
+    /// Its file, without the folders.
+    File,
+    /// The whole path.
+    Path,
 }
 
-/// The fields that set a test apart, with their values, of those that are wanted: in one order, whichever row came first, and
-/// as one build or another writes them.
-fn stated(test: &ImportedTest, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+/// The value of a field that sets a test apart from others of its file.
+fn apart<'t>(test: &'t ImportedTest, field: &str) -> Option<&'t str> {
+    test.apart.iter().find(|(name, _)| name == field).map(|(_, value)| value.as_str())
+}
+
+/// The name of a test with what sets it apart: the model, and options in one order, whichever row came first, and as one
+/// build or another writes them.
+fn name_of(test: &ImportedTest, model: ModelName, with_build: bool) -> String {
+    let (of_type, file) = (apart(test, TYPE_OF_MODEL), apart(test, FILE_OF_MODEL));
+    let named = match model {
+        ModelName::File => file.map(file_name).or(of_type),
+        ModelName::Path => file.or(of_type),
+    };
+    let is_wanted = |field: &str| match field {
+        TYPE_OF_MODEL | FILE_OF_MODEL => false,
+        // The size of a model that is named follows from it.
+        _ if FOLLOWS.contains(&field) => named.is_none(),
+        _ if OF_BUILD.contains(&field) => with_build,
+        _ => true,
+    };
     let wanted = test.apart.iter().filter(|(field, _)| is_wanted(field));
-    // The size of a model that is named follows from it.
-    let is_named = test.apart.iter().any(|(name, _)| OF_THE_MODEL.contains(&name.as_str()));
-    let wanted = wanted.filter(|(name, _)| !(is_named && FOLLOWS.contains(&name.as_str())));
     // A build that lacks an option measures the same test as one that states its default.
     let facts = wanted
         .flat_map(|(field, value)| facts_of_condition(field, value, true))
         .filter(|fact| fact.weight != Weight::Option || !is_default(&fact.name, &fact.value));
-    let mut stated: Vec<String> =
+    let mut options: Vec<String> =
         facts.map(|fact| format!("{} {}", fact.name, fact.value)).collect();
-    stated.sort();
-    stated
-}
-
-fn name_of(test: &ImportedTest, is_wanted: impl Fn(&str) -> bool) -> String {
-    let apart = stated(test, is_wanted);
-    match apart.is_empty() {
+    options.sort();
+    let told: Vec<String> = named.map(str::to_owned).into_iter().chain(options).collect();
+    match told.is_empty() {
         true => test.name.clone(),
-        false => format!("{} ({})", test.name, apart.join(", ")),
+        false => format!("{} ({})", test.name, told.join(", ")),
     }
 }
 

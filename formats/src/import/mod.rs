@@ -311,6 +311,9 @@ impl At<'_> {
     }
 }
 
+/// What a file lacks that doesn't say when it was written.
+const UNDATED: &str = "when it was measured: the time of the run is that of the import";
+
 /// Notes what the file of a profile lacks.
 fn lacks(profile: &mut Profile, reasons: &[&str]) {
     if let Some(imported) = &mut profile.imported {
@@ -322,6 +325,18 @@ fn lacks(profile: &mut Profile, reasons: &[&str]) {
 fn left_out(profile: &mut Profile, why: &str, count: u64) {
     if let Some(imported) = profile.imported.as_mut().filter(|_| count > 0) {
         imported.left_out.push((why.to_owned(), count));
+    }
+}
+
+/// Notes what is lost of a file that breaks off, if it does. Few traces are in the order of time, so not only what came last
+/// may be missing.
+fn breaks_off(profile: &mut Profile, what: &str, count: u64) {
+    const DOUBT: &str = "the file breaks off: work of any pass may be missing, so sums may be too small, and waits too long";
+    left_out(profile, what, count);
+    if let Some(imported) = profile.imported.as_mut().filter(|_| count > 0)
+        && !imported.doubts.iter().any(|known| known == DOUBT)
+    {
+        imported.doubts.push(DOUBT.to_owned());
     }
 }
 

@@ -201,7 +201,7 @@ pub(super) fn told_of_text(text: &str) -> Option<&'static str> {
     [
         (BATCHED, &["S_PP t/s", "S_TG t/s"][..]),
         (HTML, &["<td", ">t/s<"]),
-        (TWO, &["| t/s ", "Speedup"]),
+        (TWO, &["| Test ", " t/s ", " Speedup |"]),
         (LLAMA, &["prompt eval time =", "eval time ="]),
         (OLLAMA, &["prompt eval rate:", "eval duration:"]),
         (SERVING, &["Serving Benchmark Result"]),
@@ -338,6 +338,10 @@ mod tests {
                 "prompt eval rate:     5 tokens/s\neval duration:        4s\n",
                 "what `ollama run --verbose` prints",
             ),
+            (
+                "| Model | Test   |   t/s master |   t/s pr |   Speedup |\n|:--|:--|--:|--:|--:|\n",
+                "a table of compare-llama-bench.py",
+            ),
             ("==== Serving Benchmark Result ====\n", "the result of a benchmark of a server"),
             (
                 "{\"request_throughput\": 2.4, \"mean_ttft_ms\": 60.1}",
@@ -360,6 +364,8 @@ mod tests {
             let said = told_of_text(text).unwrap_or_default();
             assert!(said.starts_with(&format!("is {is}")), "{text}: {said}");
         }
+        let said = told_of_text("<tr><th>test</th><th>t/s</th></tr>\n<tr><td>pp512</td></tr>");
+        assert!(said.is_some_and(|said| said.starts_with("has a table in HTML")), "{said:?}");
         assert_eq!(told_of_text("some text"), None);
     }
 }

@@ -15,6 +15,7 @@ mod hostile;
 mod jax;
 mod kernel_names;
 mod llama_bench;
+mod llama_bench_compared;
 mod merged;
 mod nccl_inspector;
 mod onnx;

@@ -174,6 +174,12 @@ fn a_gate_with_limits_takes_files_of_llama_bench() {
     assert_eq!(gate("--min-tokens-per-second", "900").0, 1);
     let (code, text, said) = gate("--max-p99", "60");
     assert!(code == 3 && text.contains("times of single tokens"), "{text}{said}");
+    // Of two builds there is no mean.
+    let first = fs::read_to_string(dir.path().join("0.jsonl")).expect("written");
+    let later = first.replace("\"a4\"", "\"b5\"").replace("1000000000", "1000000009");
+    fs::write(dir.path().join("5.jsonl"), later).expect("room");
+    let (code, text, said) = gate("--min-tokens-per-second", "90");
+    assert!(code == 2 && text.is_empty() && said.contains("holds runs of 2 builds"), "{said}");
 }
 
 #[test]

@@ -212,22 +212,14 @@ fn behind_a_prefix(text: &str) -> Option<(Map<String, Value>, usize)> {
 
 fn row(number: usize, fields: Map<String, Value>, at: &At<'_>) -> Result<BenchRow, ImportError> {
     let place = |field: &str| format!("row {number}, {field}");
-    let [n_prompt, n_gen, n_depth] = counts(number, &fields, at)?;
+    let tokens = counts(number, &fields, at)?;
     let times = fields.get("samples_ns").filter(|times| !times.is_null());
     let Some(times) = times else {
         // Who makes a row smaller keeps its rate.
         let (stated, is_spread_unknown) = stated_rate(&fields)
             .ok_or_else(|| at.place(place("samples_ns"), what_it_is(fields.get("samples_ns"))))?;
-        return Ok(BenchRow {
-            number,
-            n_prompt,
-            n_gen,
-            n_depth,
-            stated: Some(stated),
-            is_spread_unknown,
-            fields,
-            ..BenchRow::default()
-        });
+        let row = BenchRow::new(number, tokens, fields);
+        return Ok(BenchRow { stated: Some(stated), is_spread_unknown, ..row });
     };
     let samples =
         times.as_array().ok_or_else(|| at.place(place("samples_ns"), what_it_is(Some(times))))?;
@@ -243,16 +235,7 @@ fn row(number: usize, fields: Map<String, Value>, at: &At<'_>) -> Result<BenchRo
         return Err(at.place(place("samples_ns"), "add up to more than 64 bits"));
     }
     let not_timed = (samples.len() - samples_ns.len()) as u64;
-    Ok(BenchRow {
-        number,
-        n_prompt,
-        n_gen,
-        n_depth,
-        samples_ns,
-        not_timed,
-        fields,
-        ..BenchRow::default()
-    })
+    Ok(BenchRow { samples_ns, not_timed, ..BenchRow::new(number, tokens, fields) })
 }
 
 /// The rate of a row without times, and whether its spread is no number.

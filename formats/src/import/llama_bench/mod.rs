@@ -22,7 +22,7 @@ use brickscope_profile::{
 };
 use serde_json::{Map, Value};
 
-use super::{At, Format, ImportError, lacks};
+use super::{At, Format, ImportError, UNDATED, lacks};
 
 /// The most bytes of a file; in memory it takes several times as much.
 const MOST_BYTES: usize = 1 << 26;
@@ -75,6 +75,12 @@ struct BenchRow {
 }
 
 impl BenchRow {
+    /// A row without times and rates, of a test of so many tokens: of its prompt, of its answer, and before them.
+    fn new(number: usize, tokens: [u64; 3], fields: Map<String, Value>) -> Self {
+        let [n_prompt, n_gen, n_depth] = tokens;
+        Self { number, fields, n_prompt, n_gen, n_depth, ..Self::default() }
+    }
+
     /// The name in llama-bench's table.
     fn name(&self) -> String {
         let depth = match self.n_depth {
@@ -308,7 +314,7 @@ pub(super) fn read(text: &str, at: &At<'_>, wanted: &[usize]) -> Result<Profile,
         }
     }
     if !is_dated {
-        reasons.push("when it was measured: the time of the run is that of the import".to_owned());
+        reasons.push(UNDATED.to_owned());
     }
     reasons.push(
         "layers and width of the model, and the machine beyond the names of its processors"

@@ -208,21 +208,13 @@ fn row_of_markdown(
         }
     }
     let place = |what: &str| format!("row {number}, {what}");
-    let (n_prompt, n_gen, n_depth) = test.ok_or_else(|| {
+    let tokens = test.ok_or_else(|| {
         at.place(place("test"), "is not a test such as pp512, tg128 or pp512+tg128 @ d4096")
     })?;
     let (stated, is_spread_unknown) =
         stated.ok_or_else(|| at.place(place("t/s"), "is not a rate such as 118.88 ± 1.04"))?;
-    Ok(BenchRow {
-        number,
-        fields,
-        n_prompt,
-        n_gen,
-        n_depth,
-        stated: Some(stated),
-        is_spread_unknown,
-        ..BenchRow::default()
-    })
+    let row = BenchRow::new(number, tokens.into(), fields);
+    Ok(BenchRow { stated: Some(stated), is_spread_unknown, ..row })
 }
 
 /// A cell as JSON has it: a whole number, or text.
@@ -344,7 +336,7 @@ fn row_of_cells(
 ) -> Result<BenchRow, ImportError> {
     let fields: Map<String, Value> =
         head.iter().zip(cells).map(|(name, cell)| (name.clone(), value(cell))).collect();
-    let [n_prompt, n_gen, n_depth] = counts(number, &fields, at)?;
+    let tokens = counts(number, &fields, at)?;
     let of = |name: &str| head.iter().zip(cells).find(|(of, _)| *of == name).map(|(_, cell)| cell);
     // A single repetition has no spread.
     let spread = of("stddev_ts").map(|spread| spread.trim()).filter(|spread| !spread.is_empty());
@@ -352,16 +344,8 @@ fn row_of_cells(
     let (stated, is_spread_unknown) = stated.ok_or_else(|| {
         at.place(format!("row {number}, avg_ts"), "is not a number of tokens per second")
     })?;
-    Ok(BenchRow {
-        number,
-        n_prompt,
-        n_gen,
-        n_depth,
-        stated: Some(stated),
-        is_spread_unknown,
-        fields,
-        ..BenchRow::default()
-    })
+    let row = BenchRow::new(number, tokens, fields);
+    Ok(BenchRow { stated: Some(stated), is_spread_unknown, ..row })
 }
 
 /// The tables of `-o sql`. In the first versions it had another name.
