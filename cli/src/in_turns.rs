@@ -30,7 +30,8 @@ pub(crate) fn print(format: Form, versus: &Versus, ran: Circumstances, paths: bo
         true => apart(ran.commands.each_ref().map(String::as_str)),
         false => ran.commands,
     };
-    let again = (format == Form::Md).then(|| again_by(&commands, versus.comparison.threshold));
+    let again =
+        (format == Form::Md).then(|| again_by(&commands, versus.comparison.threshold, ran.seconds));
     let ran = Circumstances { commands, again, ..ran };
     output::print(match format {
         Form::Json => view::versus_json(versus, &ran),
@@ -39,13 +40,24 @@ pub(crate) fn print(format: Form, versus: &Versus, ran: Circumstances, paths: bo
     })
 }
 
-/// The command that compares these two again.
-fn again_by(commands: &[String; 2], threshold: f64) -> String {
+/// How long `versus` takes at most, if nobody says otherwise.
+pub(crate) const USUAL_TIME: &str = "10m";
+
+/// The command that compares these two again, with as much time as they took.
+fn again_by(commands: &[String; 2], threshold: f64, seconds: f64) -> String {
     let is_usual = (threshold - Options::default().threshold).abs() < f64::EPSILON;
     // As it was given, but for what no decimal fraction can be.
     let percent = (threshold * 1e8).round() / 1e6;
-    let more = if is_usual { String::new() } else { format!(" --threshold {percent}%") };
-    view::versus_of(commands.each_ref().map(String::as_str)) + &more
+    let mut line = view::versus_of(commands.each_ref().map(String::as_str));
+    if !is_usual {
+        line += &format!(" --threshold {percent}%");
+    }
+    let is_longer =
+        humantime::parse_duration(USUAL_TIME).is_ok_and(|of| seconds > of.as_secs_f64());
+    if is_longer {
+        line += &format!(" --within {}m", (seconds / 60.0).ceil());
+    }
+    line
 }
 
 /// Says of the runs that `versus` kept in these two folders what it said. `None` of other folders, and where something else is
@@ -59,6 +71,7 @@ pub(crate) fn again(folders: [&Path; 2], how: &ComparisonArgs) -> Result<Option<
     };
     // It judged all phases, by one rule.
     if how.force || how.min_share.is_some() || how.phase.is_some() {
+        tell_of_other_rule(folders);
         return Ok(None);
     }
     let Some([kept, _]) = Kept::of_both(folders) else { return Ok(None) };
@@ -94,6 +107,17 @@ pub(crate) fn again(folders: [&Path; 2], how: &ComparisonArgs) -> Result<Option<
     Ok(Some(exit_code(versus.outcome())))
 }
 
+/// Says so where `versus` judged these runs by another rule than what follows.
+pub(crate) fn tell_of_other_rule(folders: [&Path; 2]) {
+    if Kept::of_both(folders).is_some() {
+        let [a, b] = folders.map(output::shown);
+        tell!(
+            "note: `versus` judged these runs by other passes and all phases at once, so its figures differ; this has them: \
+             brickscope compare {a} {b}"
+        );
+    }
+}
+
 pub(crate) fn two_sides() -> [Side; 2] {
     ["A", "B"].map(|name| Side { name: name.to_owned(), processes: Vec::new() })
 }
@@ -102,4 +126,22 @@ pub(crate) fn two_sides() -> [Side; 2] {
 pub(crate) fn turns(pair: usize, is_first: bool) -> Vec<Turn> {
     let place = 2 * pair as u64 + u64::from(!is_first);
     vec![Turn { among: "turns".to_owned(), place }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_repeats_it_has_the_threshold_and_as_much_time() {
+        let again = |threshold, seconds| {
+            again_by(&["old -p 1", "new"].map(str::to_owned), threshold, seconds)
+        };
+        let usual = Options::default().threshold;
+        assert_eq!(again(usual, 599.0), "brickscope versus 'old -p 1' new");
+        assert_eq!(
+            again(0.005, 1390.0),
+            "brickscope versus 'old -p 1' new --threshold 0.5% --within 24m"
+        );
+    }
 }

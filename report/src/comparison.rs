@@ -85,10 +85,12 @@ pub(super) fn verdicts(comparison: &Result<Comparison, String>) -> String {
     for (nth, test) in comparison.tests.iter().enumerate().take(MOST_TESTS) {
         html.push_str(&of_test(test, &|rest| from(format!("/tests/{nth}{rest}"))));
     }
-    html.push_str(&note(
-        "The comparison is between processes, however many passes each ran. Two single runs can’t distinguish a \
-        change from the variation between runs; sets from <code>brickscope benchmark --processes N</code> can.",
-    ));
+    if comparison.a.processes.min(comparison.b.processes) == 1 {
+        html.push_str(&note(
+            "The comparison is between processes, however many passes each ran. Two single runs can’t distinguish a \
+            change from the variation between runs; sets from <code>brickscope benchmark --processes N</code> can.",
+        ));
+    }
     html
 }
 
@@ -225,12 +227,17 @@ pub(super) fn side_by_side(
         cards.push_str(&overview::notes(profile, &run));
         cards.push_str(&overview::cards(profile, profile, &format!("{letter}:")));
     }
-    let mut sections = vec![Section {
-        id: "figures",
-        title: "Both runs",
-        lead: "The main figures of both runs.",
-        html: html + &cards,
-    }];
+    // Two sets of runs, which were compared, have no one run to show.
+    let are_sets = profiles.is_empty() && comparison.is_ok();
+    let mut sections = Vec::new();
+    if !are_sets {
+        sections.push(Section {
+            id: "figures",
+            title: "Both runs",
+            lead: "The main figures of both runs.",
+            html: html + &cards,
+        });
+    }
     if let [(_, a), (_, b)] = profiles[..] {
         let places = [Place::of(a, "A:"), Place::of(b, "B:")];
         sections.push(Section {

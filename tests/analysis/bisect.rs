@@ -338,7 +338,7 @@ fn where_the_machine_drifts_it_abstains() {
         runs += 1.0;
         noise(&mut random, 0.01) * (0.05_f64 * runs).exp()
     });
-    assert_eq!(outcome.verdict, Verdict::None { why: Why::Drift });
+    assert_eq!(outcome.verdict, Verdict::Inconclusive { why: Why::Drift });
     // It becomes slower, and there are too few measurements to see through it.
     let mut runs = 0.0;
     let few = Options { max_measurements: 30, ..Options::default() };
@@ -346,7 +346,7 @@ fn where_the_machine_drifts_it_abstains() {
         runs += 1.0;
         noise(&mut random, 0.05) * (0.01_f64 * runs).exp()
     });
-    assert_eq!(outcome.verdict, Verdict::None { why: Why::Drift });
+    assert_eq!(outcome.verdict, Verdict::Inconclusive { why: Why::Drift });
 }
 
 #[test]

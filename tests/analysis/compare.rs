@@ -526,7 +526,7 @@ fn two_formats_are_told_by_their_bytes_and_by_how_fast_these_are_read() {
     for said in said(&a, &b) {
         for part in [
             "B moves 2.00 × the bytes of A in ",
-            " (480 MB and 240 MB), 1.93 × as fast (",
+            " (A 240 MB, B 480 MB), 1.93 × as fast (A ",
             "Predicted, not measured: at A's rate B's bytes would take 54",
         ] {
             assert!(said.contains(part), "{part}: {said}");

@@ -87,6 +87,8 @@ pub struct Context<'t> {
     pub by: Option<String>,
     /// A sentence for each brick that moved.
     pub bricks: Vec<String>,
+    /// Whether more of what is measured is better: then nobody said that it is a time.
+    pub more_is_better: bool,
     /// How many commits or versions were measured.
     pub measured: usize,
 }
@@ -118,10 +120,13 @@ pub fn outcome(context: &Context<'_>) -> String {
             format!("None here: good and bad don't differ by {}.", least(context.least))
         }
         Verdict::None { why: Why::Faster } => {
-            "None here: bad is not slower than good, but faster. If the number is a time, say --less-is-better."
-                .to_owned()
+            let or = match context.more_is_better {
+                true => " If the number is a time, say --less-is-better; if not, perhaps",
+                false => " Perhaps",
+            };
+            format!("None here: bad is not slower than good, but faster.{or} the two are swapped.")
         }
-        Verdict::None { why: Why::Drift } => {
+        Verdict::Inconclusive { why: Why::Drift } => {
             "Can't tell: the machine drifted by more than the difference that is sought.".to_owned()
         }
         Verdict::None { .. } => "None here.".to_owned(),
@@ -174,7 +179,9 @@ pub fn outcome(context: &Context<'_>) -> String {
     }
     let pairs = outcome.ends.map_or(0, |ends| ends.pairs);
     row("in all", &format!("{in_all}, {}", count(pairs as u64, "pair")));
-    if let Verdict::Inconclusive { .. } = outcome.verdict {
+    // Where nothing tells the ends apart, all are as likely as each other, and so is none.
+    let are_apart = outcome.ends.and_then(|ends| ends.low).is_some_and(|low| low > 1.0);
+    if let (Verdict::Inconclusive { .. }, true) = (outcome.verdict, are_apart) {
         let likely = outcome.likely;
         row(
             "likely",
@@ -247,6 +254,40 @@ mod tests {
     }
 
     #[test]
+    fn ends_that_may_be_swapped_are_said_to_be_where_the_flag_would_not_help() {
+        let said = |more_is_better: bool| {
+            let revisions = ["1".repeat(40), "2".repeat(40)];
+            let outcome = Outcome {
+                verdict: Verdict::None { why: Why::Faster },
+                ends: Some(of(0.9, 8)),
+                step: None,
+                likely: Places { first: 1, last: 1, top: 1.0 },
+                controls: Controls { itself: None, second: None, drift: None },
+                pairs: 8,
+                measurements: 16,
+                unusable: Vec::new(),
+            };
+            super::outcome(&Context {
+                kind: Kind::Commit,
+                revisions: &revisions,
+                outcome: &outcome,
+                found: Vec::new(),
+                left_out: Vec::new(),
+                false_alarm: 0.01,
+                wrong: 0.05,
+                least: 0.02,
+                by: None,
+                bricks: Vec::new(),
+                more_is_better,
+                measured: 2,
+            })
+        };
+        assert!(said(true).contains("--less-is-better"), "{}", said(true));
+        assert!(!said(false).contains("--less-is-better"), "{}", said(false));
+        assert!(said(false).contains("Perhaps the two are swapped."), "{}", said(false));
+    }
+
+    #[test]
     fn a_result_fits_into_80_columns_whatever_a_commit_says() {
         let revisions: Vec<String> =
             (0..=9).map(|digit: u8| digit.to_string().repeat(40)).collect();
@@ -255,7 +296,7 @@ mod tests {
             Verdict::Found { after: 3, to: 6 },
             Verdict::None { why: Why::NoDifference },
             Verdict::None { why: Why::Faster },
-            Verdict::None { why: Why::Drift },
+            Verdict::Inconclusive { why: Why::Drift },
             Verdict::Inconclusive { why: Why::Cap },
             Verdict::Inconclusive { why: Why::NotOneStep },
         ];
@@ -291,6 +332,7 @@ mod tests {
                 least: 0.02,
                 by: Some("the time of QkvProjection in a token of decode".to_owned()),
                 bricks: vec!["QkvProjection +9.80 % of 22 %".to_owned()],
+                more_is_better: true,
                 measured: 12,
             });
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

@@ -70,7 +70,7 @@ pub(super) fn bytes_in_words(test: &TestChange) -> Option<String> {
     let rates = moved.rates();
     let [rate_a, rate_b] = rates.map(|rate| size(rate) + "/s");
     Some(format!(
-        "B moves {:.2} × the bytes of A in {} ({b} and {a}), {:.2} × as fast ({rate_b} and {rate_a}). Predicted, not \
+        "B moves {:.2} × the bytes of A in {} (A {a}, B {b}), {:.2} × as fast (A {rate_a}, B {rate_b}). Predicted, not \
          measured: at A's rate B's bytes would take {}; they took {}",
         moved.more(),
         test.sample.whole(),

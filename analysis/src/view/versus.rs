@@ -56,11 +56,11 @@ pub fn versus(versus: &Versus, ran: &Circumstances) -> String {
     for line in wrap(&comparison_headline(&versus.comparison), WIDTH) {
         let _ = writeln!(out, "{line}");
     }
-    let _ = writeln!(out, "\n{:20}{:>13}{:>13}  B takes", "", "A", "B");
+    let _ = writeln!(out, "\n{:18} {:>11} {:>11}  B takes", "", "A", "B");
     for (test, moved) in versus.tests() {
         let [a, b] = moved.typical_ns.map(|ns| pace(test, ns));
-        let name = cut(&title(test), 19);
-        let line = format!("{}{a:>13}{b:>13}  {}", padded(&name, 20), takes(&test.whole, moved));
+        let name = cut(&title(test), 18);
+        let line = format!("{} {a:>11} {b:>11}  {}", padded(&name, 18), takes(&test.whole, moved));
         let _ = writeln!(out, "{}", line.trim_end());
     }
     for (test, moved) in versus.tests().filter(|(test, moved)| is_told(test, moved)) {
@@ -92,12 +92,23 @@ fn heads(comparison: &Comparison) -> [String; 2] {
     const TELLING: [&str; 5] =
         ["quantisation", "model", "version of the engine", "commit of the engine", "build"];
     /// Follows from another difference, or says nothing about the sides.
-    const SILENT: [&str; 3] = ["bytes of the model", "library of the engine", "boot"];
+    const SILENT: [&str; 5] = [
+        "bytes of the model",
+        "library of the engine",
+        "boot",
+        "tokens of the prompt",
+        "tokens generated",
+    ];
+    /// What llama.cpp's programs make of the prompt, unless somebody asks for more.
+    const OF_THE_PROMPT: [&str; 2] = ["-b", "-ub"];
     let all = || comparison.models.iter().chain(&comparison.forced).chain(&comparison.differences);
     // What one side has several of names none.
     let is_one = |of: &&Difference| of.a.len() == 1 && of.b.len() == 1 && of.a != of.b;
     let telling = TELLING.iter().find_map(|name| all().filter(is_one).find(|of| of.name == *name));
-    let other = || all().filter(is_one).find(|of| !SILENT.contains(&of.name.as_str()));
+    let is_of_prompt = all().any(|of| of.name == "tokens of the prompt");
+    let is_silent =
+        |name: &str| SILENT.contains(&name) || is_of_prompt && OF_THE_PROMPT.contains(&name);
+    let other = || all().filter(is_one).find(|of| !is_silent(&of.name));
     let named = |of: &Difference, value: &[String]| match telling {
         Some(_) => value.concat(),
         None => format!("{} {}", of.name, value.concat()),

@@ -78,7 +78,16 @@ impl Repo {
     /// Only first parents: in other orders a commit may come after one that it doesn't have in it.
     pub(crate) fn between(&self, good: &str, bad: &str) -> Result<Vec<String>> {
         ensure!(good != bad, "--good and --bad are the same commit, {}", short(good));
-        let is_before = self.git(["merge-base", "--is-ancestor", good, bad])?.status.success();
+        let is_ancestor = |of: &str, to: &str| -> Result<bool> {
+            Ok(self.git(["merge-base", "--is-ancestor", of, to])?.status.success())
+        };
+        let is_before = is_ancestor(good, bad)?;
+        ensure!(
+            is_before || !is_ancestor(bad, good)?,
+            "{} (--good) comes after {} (--bad): they are the other way around",
+            short(good),
+            short(bad)
+        );
         ensure!(
             is_before,
             "{} (--good) is not an ancestor of {} (--bad): name one that is, such as `git merge-base` of the two",

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::runs::{self, Beside, Figure};
 use super::search::Search;
+use crate::in_turns::Form;
 use crate::output;
 use crate::runs::command::told;
 use crate::text::{count, printable_text};
@@ -20,7 +21,7 @@ use crate::text::{count, printable_text};
 const MOST_COMMITS: usize = 1000;
 
 /// Prints the result.
-pub(crate) fn print(search: &Search<'_>, outcome: &Outcome, is_json: bool) -> Result<()> {
+pub(crate) fn print(search: &Search<'_>, outcome: &Outcome, form: Form) -> Result<()> {
     let state = &search.state;
     let kind = state.kind();
     let named = match outcome.verdict {
@@ -60,15 +61,24 @@ pub(crate) fn print(search: &Search<'_>, outcome: &Outcome, is_json: bool) -> Re
         least: options.least,
         by: state.figure.as_ref().map(by),
         bricks: bricks.iter().map(Moved::shown).collect(),
+        more_is_better: options.more_is_better,
         measured: ran.collect::<BTreeSet<usize>>().len(),
     };
-    if !is_json {
-        let mut text = shown::outcome(&context);
-        if let Some(Beside { versus, ran }) = &beside {
-            text.push('\n');
-            text.push_str(&view::versus_markdown(versus, ran));
-        }
-        return output::print(text);
+    if form != Form::Json {
+        let text = shown::outcome(&context);
+        let table = beside.as_ref().map(|Beside { versus, ran }| match form {
+            Form::Md => view::versus_markdown(versus, ran),
+            _ => view::versus(versus, ran),
+        });
+        return output::print(match (form, table) {
+            // Nothing in it ends the block.
+            (Form::Md, table) => {
+                let text = text.replace('`', "'");
+                format!("```text\n{text}```\n\n{}", table.unwrap_or_default())
+            }
+            (_, Some(table)) => text + "\n" + &table,
+            (_, None) => text,
+        });
     }
     let likely = outcome.likely;
     let json = Json {
@@ -131,6 +141,13 @@ fn runs_beside(search: &Search<'_>, outcome: &Outcome) -> Option<Beside> {
     };
     let command = told(&state.measure, Some(1));
     beside.ran.commands = [after, to].map(|of| format!("{}: {command}", search.told(of)));
+    if let Some(figure) = &state.figure {
+        beside.ran.notes.push(format!(
+            "the search judged {} alone; this judges all phases and bricks at once, which takes more runs, so it may be \
+             inconclusive where the search isn't",
+            figure.told()
+        ));
+    }
     let noun = state.kind().noun();
     let between = match to - after - 1 {
         0 => String::new(),

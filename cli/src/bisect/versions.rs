@@ -91,6 +91,16 @@ impl<'t> Versions<'t> {
         Ok(Built::New(folder))
     }
 
+    /// A script that never asks which version it is to fetch fetches one for all.
+    fn tell_of_script(&self) {
+        let names = ["$1", "${1", "$@", "$*", "BRICKSCOPE_VERSION"];
+        if !names.iter().any(|name| self.script.contains(name)) {
+            tell!(
+                "note: --fetch doesn't name the version, $1: what it runs has to read BRICKSCOPE_VERSION"
+            );
+        }
+    }
+
     /// Runs the script in a new folder; says why it failed, if it did.
     fn fetched_into(&self, folder: &Path, version: &str) -> Result<Option<String>> {
         let cannot = || folder.display().to_string();
@@ -98,6 +108,9 @@ impl<'t> Versions<'t> {
             fs::remove_dir_all(folder).with_context(cannot)?;
         }
         fs::create_dir_all(folder).with_context(cannot)?;
+        if self.fetched.is_empty() {
+            self.tell_of_script();
+        }
         tell!("fetching {version}");
         let log = folder.with_extension("log");
         let file = File::create(&log).with_context(|| log.display().to_string())?;

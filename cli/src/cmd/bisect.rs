@@ -17,6 +17,7 @@ use crate::bisect::state::{State, lock};
 use crate::bisect::trees::Trees;
 use crate::bisect::versions;
 use crate::flags::threshold;
+use crate::in_turns::Form;
 use crate::runs::command::line;
 use crate::{interrupt, output};
 
@@ -146,6 +147,10 @@ pub(crate) struct BisectArgs {
     #[arg(long)]
     pub(crate) anew: bool,
 
+    /// Print the result as Markdown, to paste into an issue: with --run, with a table of what moved.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
+
     /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -159,10 +164,18 @@ const MOST: u64 = 1000;
 
 pub(crate) fn run(args: &BisectArgs) -> Result<ExitCode> {
     // clap doesn't ask for --run where --measure, which it conflicts with, is there.
-    let of_run = [args.phase.is_some(), args.brick.is_some()];
+    let of_run = args.phase.is_some() || args.brick.is_some();
     ensure!(
-        args.run.is_some() || of_run == [false; 2],
+        !(of_run && args.resume),
+        "--phase and --brick can't be used with --resume: what a search goes by stays as it was"
+    );
+    ensure!(
+        args.run.is_some() || !of_run,
         "--phase and --brick are of the runs that --run makes: name the command by --run"
+    );
+    ensure!(
+        args.fetch.is_none() || args.versions.is_some(),
+        "--fetch is for --versions: a commit is built by --build"
     );
     let (repo, work) = place(args)?;
     if args.resume {
@@ -201,11 +214,15 @@ pub(crate) fn run(args: &BisectArgs) -> Result<ExitCode> {
         tell!("stopped; this goes on: brickscope bisect --resume{repo}{work}");
         return Err(interrupt::Nothing.into());
     };
-    report::print(&search, &outcome, args.json)?;
+    let form = match (args.json, args.markdown) {
+        (true, _) => Form::Json,
+        (_, true) => Form::Md,
+        _ => Form::Text,
+    };
+    report::print(&search, &outcome, form)?;
     Ok(ExitCode::from(match outcome.verdict {
         Verdict::Found { .. } => 0,
-        // Nothing was decided then.
-        Verdict::None { why: Why::Drift } | Verdict::Inconclusive { .. } => 3,
+        Verdict::Inconclusive { .. } => 3,
         Verdict::None { .. } => 4,
     }))
 }
@@ -250,20 +267,25 @@ fn is_over(work: &Path) -> bool {
     let bisect = State::load(work).map(|state| Bisect::resumed(state.record));
     let Ok(Ok(bisect)) = bisect else { return false };
     match bisect.next() {
-        Next::Done(outcome) => !matches!(outcome.verdict, Verdict::Inconclusive { .. }),
+        // A machine that drifted would with more of them, too.
+        Next::Done(outcome) => match outcome.verdict {
+            Verdict::Inconclusive { why } => why == Why::Drift,
+            _ => true,
+        },
         Next::Run(_) => false,
     }
 }
 
+/// Whether the search in the folder measured nothing yet, such as one whose command has a typo.
+fn has_nothing(work: &Path) -> bool {
+    State::load(work).is_ok_and(|state| {
+        let is_first = state.figure.as_ref().is_none_or(|figure| figure.chosen_after.is_none());
+        is_first && state.record.events.is_empty()
+    })
+}
+
 /// A new search.
 fn begun(args: &BisectArgs, repo: Option<&Repo>, work: &Path) -> Result<State> {
-    let file = State::file(work);
-    let is_over = file.exists() && is_over(work);
-    ensure!(
-        args.anew || is_over || !file.exists(),
-        "{} has a search already: --resume goes on with it, --anew discards it",
-        work.display()
-    );
     let Some(measure) = args.run.as_ref().or(args.measure.as_ref()) else {
         bail!("name the command that measures (--measure), or that is measured (--run)");
     };
@@ -273,6 +295,14 @@ fn begun(args: &BisectArgs, repo: Option<&Repo>, work: &Path) -> Result<State> {
     if args.run.is_some() {
         line(measure).with_context(|| format!("--run {measure}"))?;
     }
+    let file = State::file(work);
+    let is_over = file.exists() && is_over(work);
+    let is_empty = file.exists() && has_nothing(work);
+    ensure!(
+        args.anew || is_over || is_empty || !file.exists(),
+        "{} has a search already: --resume goes on with it, --anew discards it",
+        work.display()
+    );
     let revisions = match (repo, &args.versions, &args.good) {
         (Some(repo), None, Some(good)) => {
             let good = repo.hash("--good", good)?;
@@ -301,6 +331,9 @@ fn begun(args: &BisectArgs, repo: Option<&Repo>, work: &Path) -> Result<State> {
     if is_over {
         let place = output::shown(work);
         tell!("the search before this one is over, and this one replaces it in {place}");
+    } else if is_empty && !args.anew {
+        let place = output::shown(work);
+        tell!("the search before this one measured nothing, and this one replaces it in {place}");
     }
     if file.exists() {
         fs::remove_file(&file).with_context(|| file.display().to_string())?;

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::runs::sides;
 use crate::text::{count, wrapped};
-use crate::{output, progress, runs};
+use crate::{in_turns, output, progress, runs};
 
 /// Write a run, two side by side, or a folder of runs as one self-contained HTML file.
 ///
@@ -216,6 +216,7 @@ fn two(a: &Path, b: &Path, is_forced: bool) -> Result<(String, String)> {
         let tag = tag::of(folder_of(path)).filter(|_| path.exists());
         tag.map_or_else(|| called(path), |tag| format!("{tag} ({})", called(path)))
     });
+    in_turns::tell_of_other_rule([a, b]);
     let note = progress::note("comparing");
     let options = Options { is_forced, models_may_differ: true, ..Options::default() };
     let comparison = sides::load(a, is_forced)

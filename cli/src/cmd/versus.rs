@@ -15,7 +15,7 @@ use brickscope_runs::Turns as Kept;
 
 use crate::comparison::exit_code;
 use crate::flags::threshold;
-use crate::in_turns::{Form, print, turns, two_sides};
+use crate::in_turns::{Form, USUAL_TIME, print, turns, two_sides};
 use crate::runs::RunDir;
 use crate::runs::again::{Line, make};
 use crate::runs::command::{line, process, told};
@@ -45,7 +45,7 @@ pub(crate) struct VersusArgs {
     pub(crate) b: String,
 
     /// Begin no further pair of runs after so long.
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = USUAL_TIME, value_parser = humantime::parse_duration)]
     pub(crate) within: Duration,
 
     /// The smallest change that matters.

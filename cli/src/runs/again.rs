@@ -10,7 +10,7 @@ use brickscope_analysis::requests::is_server;
 use signal_hook::low_level::signal_name;
 
 use crate::flags::profile::ProfileArgs;
-use crate::text::printable;
+use crate::text::{printable, printable_text};
 use crate::{family, interrupt};
 
 /// Reads the flags of a command line of `profile`; `None` if it is one of another command.
@@ -278,7 +278,7 @@ pub(crate) fn make(Line { program, words, env, folder }: &Line, out: &Path) -> R
     }
     let said = || {
         let said = String::from_utf8_lossy(&output.stderr);
-        let said: Vec<String> = said.trim().lines().rev().take(5).map(printable).collect();
+        let said: Vec<String> = said.trim().lines().rev().take(5).map(printable_text).collect();
         said.into_iter().rev().collect::<Vec<_>>().join("; ")
     };
     if !output.status.success() {

@@ -183,7 +183,20 @@ fn of_equal_commits_none_is_named() {
         Engine::new(|commit| Like { tokens_per_second: 1000 + 10 * commit as u32, builds: true });
     let output = faster.begin("sh run.sh", &[]);
     assert_eq!(code(&output), Some(4), "{}", err(&output));
-    assert!(text(&output.stdout).starts_with("None here: bad is not slower than good, but faster"));
+    let out = text(&output.stdout);
+    assert!(out.starts_with("None here: bad is not slower than good, but faster. If the"), "{out}");
+    assert!(!out.contains("\n  likely"), "{out}");
+}
+
+#[test]
+fn a_command_that_never_measured_anything_keeps_no_place() {
+    let engine = Engine::new(slower(99, 99));
+    let typo = engine.begin("sh rum.sh", &["--max-measurements", "4"]);
+    assert_eq!(code(&typo), Some(1), "{}", err(&typo));
+    let right = engine.begin("sh run.sh", &["--max-measurements", "4"]);
+    assert_eq!(code(&right), Some(3), "{}", err(&right));
+    // Nothing tells the ends apart, so no commit is likelier than another.
+    assert!(!text(&right.stdout).contains("\n  likely"), "{}", text(&right.stdout));
 }
 
 #[test]
@@ -344,7 +357,7 @@ fn what_is_wrong_is_said() {
     fails(words(&["--good=--all", "--measure", "x"]), "--good --all: git knows no such commit");
     fails(words(&["--good", head, "--measure", "x"]), "are the same commit");
     let swapped = ["--good", head, "--bad", &engine.commits[0], "--measure", "x"];
-    fails(words(&swapped), "is not an ancestor of");
+    fails(words(&swapped), "they are the other way around");
     let pattern = ["--good", &engine.commits[0], "--measure", "x", "--pattern", "none"];
     fails(words(&pattern), "it needs one {} where the number stands");
     fails(engine.begin("sh run.sh", &[]), "(good) can't be measured: its build failed");

@@ -505,7 +505,7 @@ impl Bisect {
     fn planned(&mut self) -> Result<(usize, usize, Purpose), Verdict> {
         let (last, wrong) = (self.record.last, self.record.options.wrong);
         if self.drift.iter().any(|drift| drift.is_enough(DRIFT_ALPHA / 2.0)) {
-            return Err(Verdict::None { why: Why::Drift });
+            return Err(Verdict::Inconclusive { why: Why::Drift });
         }
         if self.places.is_none() {
             if self.slower.is_enough(self.record.options.false_alarm) {

@@ -155,7 +155,7 @@ impl Bisect {
         let drift = self.controls().drift.map_or(0.0, |drift| drift.ln().abs());
         // Then there is another reason than too few measurements.
         if drift > sought {
-            return Verdict::None { why: Why::Drift };
+            return Verdict::Inconclusive { why: Why::Drift };
         }
         Verdict::Inconclusive { why: Why::Cap }
     }

@@ -153,6 +153,8 @@ fn flags_that_do_not_go_together_are_said() {
         (&["--versions", "a", "--fetch", "x", "--measure", "x"], "needs two at least"),
         (&["--versions", "a,b,a", "--fetch", "x", "--measure", "x"], "names a twice"),
         (&["--versions", "a,b", "--fetch", "x", "--measure", "x", "--good", "a"], "--good"),
+        (&["--good", "HEAD~1", "--fetch", "x", "--measure", "x"], "--fetch is for --versions"),
+        (&["--resume", "--brick", "y"], "--phase and --brick can't be used with --resume"),
         (&["--versions", "a,b", "--fetch", "x", "--measure", "x", "--run", "y"], "--run"),
         (&["--versions", "a,b", "--fetch", "x", "--measure", "x", "--brick", "y"], "--run"),
         (&["--versions", "a,b", "--fetch", "x", "--run", "it's"], "--run it's: a quotation mark"),
@@ -211,6 +213,20 @@ mod by_run {
         for part in [
             "\n  by         the time of ",
             "a token of decode",
+            "\nDownProjection ",
+            "\nA        v3: engine\nB        v4: engine\n",
+            "note     the search judged the time of ",
+            "note     brickscope bisect found B to be what became slower, of 6 versions",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+        // For an issue.
+        let output = packages.command(&["--resume", "--markdown"]).output().expect("it starts");
+        let said = text(&output.stdout);
+        for part in [
+            "```text\nFound: v4 is slower than the version before it.\n",
+            "```\n\n**",
             "| DownProjection |",
             "- A: `v3: engine`\n- B: `v4: engine`\n",
             "- note: brickscope bisect found B to be what became slower, of 6 versions",
