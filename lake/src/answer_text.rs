@@ -384,7 +384,7 @@ mod tests {
         let text = table(&answer(&names, &[cells.as_slice()]), None);
         let row = text.lines().last().unwrap_or_default();
         let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
-        let expected = "10.9 ms|1.23 ms|30.5 µs|85.0 %|<0.1 %|1.2 %|123 MB|-20.0 µs|12 B|-3 MB|-<0.1 %|45.05|1767225600|-|12";
+        let expected = "10.9 ms|1.23 ms|30.5 µs|85.0 %|<0.1 %|1.2 %|123 MB|-20.0 µs|12 B|-2.6 MB|-<0.1 %|45.05|1767225600|-|12";
         assert_eq!(cells.join("|"), expected, "{text}");
         assert!(text.contains("wall") && !text.contains("_ms"), "{text}");
     }

@@ -361,6 +361,31 @@ mod tests {
     }
 
     #[test]
+    fn what_was_watched_is_the_engine_with_its_own_version_and_commit() {
+        use brickscope_profile::{Engine, Run};
+
+        let of = |named: Option<&str>| {
+            let mut profile = Profile::empty(ClockInfo::default());
+            profile.run = Some(Run {
+                backend: "llama.cpp, CPU".to_owned(),
+                engine: Some(Engine {
+                    version: Some("0.25.3".to_owned()),
+                    commit: Some("0c1e570".to_owned()),
+                    ..Engine::default()
+                }),
+                ..Run::default()
+            });
+            let facts = Facts { commit: named.map(str::to_owned), ..facts() };
+            let run = rows(Some(&profile), None, &facts).expect("it has a time");
+            ["engine", "engine_version", "commit"]
+                .map(|column| run.tables[6][0][RUNS.column(column).expect("a column")].clone())
+        };
+        let text = |text: &str| Value::Text(text.to_owned());
+        assert_eq!(of(None), [text("llama.cpp"), text("0.25.3"), text("0c1e570")]);
+        assert_eq!(of(Some("c1"))[2], text("c1"));
+    }
+
+    #[test]
     fn limits_that_were_stated_are_no_measured_ones() {
         use brickscope_profile::Ceilings;
 

@@ -37,6 +37,15 @@ pub(super) fn describe(profile: &Profile, run: &mut RunRow) {
         run.threads = counted(of.threads.into());
     }
     run.commit = profile.named.as_ref().and_then(|named| named.commit.clone());
+    let engine = profile.run.as_ref().and_then(|of| of.engine.as_ref()).filter(|_| is_own);
+    if let Some(of) = engine {
+        // What `brickscope run` watched: `llama.cpp, CPU`.
+        let backend = run.backend.as_deref().unwrap_or_default();
+        let library = backend.split([',', ' ']).next().filter(|name| !name.is_empty());
+        run.engine = library.unwrap_or("llama.cpp").to_owned();
+        run.engine_version = of.version.clone();
+        run.commit = run.commit.take().or_else(|| of.commit.clone());
+    }
     if let Some(model) = &profile.model {
         run.model = model.called().map(str::to_owned);
         run.architecture = known(&model.architecture);
