@@ -3,7 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use brickscope_profile::{DeviceProfile, DeviceStream, NameKind, Phase, Profile, Span};
+use brickscope_profile::text::printable;
+use brickscope_profile::{DeviceProfile, DeviceStream, NameKind, Phase, Profile, Source, Span};
+
+/// The name of a brick as tables have it, with a mark where its times are of the host's order.
+pub(crate) fn shown_name(name: &str, source: Source) -> String {
+    let mark = if source == Source::HostOrder { "†" } else { "" };
+    printable(name) + mark
+}
 
 /// When something ran in passes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -74,11 +81,29 @@ pub(crate) fn by<'p, K: Ord>(
     key: impl Fn(&Span, &'p str) -> K,
 ) -> BTreeMap<K, Ran> {
     let passes = device.busy_by_pass(Some(phase));
+    by_pass(profile, device, |span| span.pass.filter(|serial| passes.contains_key(serial)), key)
+}
+
+/// The same of a device that has no passes, of all that ran there.
+pub(crate) fn overall<'p, K: Ord>(
+    profile: &'p Profile,
+    device: &DeviceProfile,
+    key: impl Fn(&Span, &'p str) -> K,
+) -> BTreeMap<K, Ran> {
+    by_pass(profile, device, |span| span.pass.is_none().then_some(0), key)
+}
+
+fn by_pass<'p, K: Ord>(
+    profile: &'p Profile,
+    device: &DeviceProfile,
+    pass_of: impl Fn(&Span) -> Option<u32>,
+    key: impl Fn(&Span, &'p str) -> K,
+) -> BTreeMap<K, Ran> {
     let mut all: BTreeMap<K, Ran> = BTreeMap::new();
     for stream in &device.streams {
         let inside = inside(profile, stream);
         for (row, span) in (0_u32..).zip(&stream.spans) {
-            let pass = span.pass.filter(|serial| passes.contains_key(serial));
+            let pass = pass_of(span);
             let (Some(pass), Some(name), 1..) = (pass, brick(profile, span), span.exclusive_ns)
             else {
                 continue;
@@ -130,7 +155,7 @@ fn own_times(span: &Span, inside: &[&Span]) -> Option<Vec<(u64, u64)>> {
 
 #[cfg(test)]
 mod tests {
-    use brickscope_profile::{Source, Work};
+    use brickscope_profile::Work;
 
     use super::*;
 

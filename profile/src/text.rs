@@ -165,6 +165,7 @@ pub fn time(ns: f64) -> String {
 pub fn size(bytes: f64) -> String {
     match bytes {
         _ if bytes < 1e6 => format!("{:.1} kB", bytes / 1e3),
+        _ if bytes < 9.95e6 => format!("{:.1} MB", bytes / 1e6),
         _ if bytes < 1e9 => format!("{:.0} MB", bytes / 1e6),
         _ => format!("{:.1} GB", bytes / 1e9),
     }

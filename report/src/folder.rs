@@ -189,7 +189,8 @@ fn newest(runs: &[Listed]) -> String {
         (Rule::All, true) => ["", ""],
     };
     let series = format!("model, engine and threads{whose}");
-    let mut said = format!("The newest, {}, decoded {}{without}", named(run), speed(nth, rate));
+    let newest = if nth == 0 { "The newest" } else { "The newest with a rate" };
+    let mut said = format!("{newest}, {}, decoded {}{without}", named(run), speed(nth, rate));
     // Of those that are equally fast, the newer.
     let faster = others.iter().filter(|other| other.2 > rate);
     let fastest = faster.reduce(|a, b| if b.2 > a.2 { b } else { a });

@@ -378,7 +378,9 @@ pub(super) fn devices(profile: &Profile) -> String {
                 ]);
             }
         }
-        html.push_str(&table.end());
+        if device.streams.iter().any(|stream| !stream.grains.is_empty()) {
+            html.push_str(&table.end());
+        }
     }
     html
 }

@@ -240,6 +240,7 @@ impl Drawing<'_> {
         }
         let mut frames = Vec::new();
         let mut is_in_kernel = false;
+        let mut of_brick = Class::Other;
         for (nth, &row) in rows.iter().rev().enumerate() {
             let span = &spans[row];
             let kind = kind_of(profile, span);
@@ -251,10 +252,19 @@ impl Drawing<'_> {
             }
             let Some(name) = span.name else { continue };
             let name = name_of(profile, name);
+            let of_kernel = |name| match Class::of_kernel(name) {
+                // The brick is known, perhaps by a kernel before or by its call.
+                Class::Other => of_brick,
+                class => class,
+            };
+            let is_last = nth + 1 == rows.len();
             let (level, class) = match kind {
-                SpanKind::Kernel if is_in_kernel => (Level::Tile, Class::of_kernel(&name)),
-                SpanKind::Kernel => (Level::Kernel, Class::of_kernel(&name)),
-                SpanKind::Brick | SpanKind::Layer => (Level::Brick, Class::Other),
+                SpanKind::Kernel if is_in_kernel => (Level::Tile, of_kernel(&name)),
+                SpanKind::Kernel => (Level::Kernel, of_kernel(&name)),
+                SpanKind::Brick | SpanKind::Layer => {
+                    of_brick = Class::of_brick(&name);
+                    (Level::Brick, if is_last { of_brick } else { Class::Other })
+                }
             };
             is_in_kernel = kind == SpanKind::Kernel;
             frames.push(self.frame(&name, level, class));

@@ -76,7 +76,12 @@ impl<'p> OnePass<'p> {
     /// Which it is: `the median of 12`, and what is doubtful about it.
     #[must_use]
     pub fn which(&self) -> String {
-        let near = if self.is_median { "the median of" } else { "near the median of" };
+        let near = match (self.is_median, self.of) {
+            // Two have none.
+            (true, 2) if !self.is_by_weight => "the shorter of",
+            (true, _) => "the median of",
+            (false, _) => "near the median of",
+        };
         let doubt = self.doubts().map_or(String::new(), |doubt| format!(", disturbed: {doubt}"));
         let kept = if self.is_by_weight { " kept, by weight" } else { "" };
         format!("{near} {}{kept}{doubt}", self.of)

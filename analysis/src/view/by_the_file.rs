@@ -9,6 +9,7 @@ use brickscope_profile::{Phase, Profile};
 use crate::findings::device::{Gap, OnDevice, Ran};
 use crate::no_passes;
 use crate::passes::Whole;
+use crate::ran;
 use crate::ranks;
 use crate::rate::{self, ByDevice, Rate};
 use crate::view::device::{
@@ -407,6 +408,9 @@ pub(super) fn without_passes_next(profile: &Profile) -> Option<String> {
     let (index, busy) = busy.max_by_key(|(index, busy)| (busy.busy_ns, Reverse(*index)))?;
     (busy.idle_ns > busy.busy_ns).then(|| {
         let how = match host_to_record(profile) {
+            _ if !profile.passes.is_empty() => {
+                "record the calls that launch work, which tell its pass".to_owned()
+            }
             Some(how) => format!("record what the host did, so that passes can be told ({how})"),
             None => {
                 let some = no_passes::candidates(profile);
@@ -434,8 +438,14 @@ fn without_passes(profile: &Profile) -> String {
             let sum = sums.entry(&total.stats.name).or_default();
             *sum = sum.saturating_add(total.stats.exclusive_ns);
         }
-        let all = sums.values().fold(0, |sum, &nanos| u64::saturating_add(sum, nanos));
-        if let Some((top, &nanos)) = sums.iter().max_by_key(|&(_, &nanos)| nanos) {
+        let mut all = sums.values().fold(0, |sum, &nanos| u64::saturating_add(sum, nanos));
+        // On several streams at once counts once, as in the table.
+        if let Some(busy) = device.busy_overall().filter(|_| device.streams.len() > 1) {
+            let ran = ran::overall(profile, device, |_, name| name);
+            sums = ran.into_iter().map(|(name, ran)| (name, ran.or_sum_ns())).collect();
+            all = busy.busy_ns;
+        }
+        if let Some((top, &nanos)) = sums.iter().max_by_key(|&(name, &ns)| (ns, Reverse(name))) {
             parts.push(format!(
                 "on {which}, {} takes the most time, {} of what ran there",
                 brief(top),

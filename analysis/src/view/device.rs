@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use brickscope_profile::graph::path_table;
 use brickscope_profile::text::{
-    MOST_ROWS, brief, count, micros, percent, printable, printable_text,
+    MOST_ROWS, brief, count, micros, percent, printable, printable_text, shortened,
 };
 use brickscope_profile::{
     Absent, Busy, DeviceProfile, DeviceStream, Grain, GrainTotal, LayerTotal, Phase, PhaseTotal,
@@ -350,47 +350,131 @@ pub(super) fn sections(profile: &Profile, limits: &Limits, text: &mut String) {
             example = example.or(Some(index));
             continue;
         }
-        let what = [&device.name, &device.api, &device.driver].map(|part| printable(part));
-        text.push('\n');
-        wrapped(&format!("Device {index}: {}", what.join(", ")), text);
-        let is_told = profile.imported.is_some();
-        labelled(&facts(device, is_told), text);
-        let busiest = busiest(device, limits.streams);
-        for (at, stream) in device.streams.iter().enumerate() {
-            if !busiest.contains(&at) {
-                continue;
-            }
-            let Some(on) = profile.on_device(index, at) else { continue };
-            stream_tables(device, stream, (&on, is_told), limits, text);
-        }
-        let others = device.streams.iter().enumerate().filter(|(at, _)| !busiest.contains(at));
-        let others: Vec<u64> = others.map(|(_, stream)| own_ns(stream)).collect();
-        if !others.is_empty() {
-            let sum = others.iter().fold(0, |sum, &ns| u64::saturating_add(sum, ns));
-            let n = count(others.len() as u64, "more stream");
-            let _ = writeln!(
-                text,
-                "\n{n}, {} of work: `--device {index} --stream N`",
-                milliseconds(sum)
-            );
-        }
-        if device.streams.iter().all(|stream| stream.totals.is_empty() && stream.passes.is_empty())
-        {
-            let why = match profile.sync_mode {
-                SyncMode::None => ": the sync mode `none` times nothing",
-                _ => "",
-            };
-            let _ = writeln!(text, "\nNothing was timed on it{why}.");
-        }
-        if let Some(whole) = profile.whole_device(index) {
-            one_pass(profile, index, &whole, limits, text);
-        }
+        section(profile, (index, device), limits, text);
     }
     if let Some(index) = example {
         let devices = count(others, "device");
         text.push('\n');
         wrapped(&format!("{devices} of other ranks: `--device {index}` and on"), text);
     }
+}
+
+/// A device: what it is, its tables, and one of its passes.
+pub(super) fn section(
+    profile: &Profile,
+    (index, device): (usize, &DeviceProfile),
+    limits: &Limits,
+    text: &mut String,
+) {
+    let what = [&device.name, &device.api, &device.driver].map(|part| printable(part));
+    text.push('\n');
+    wrapped(&format!("Device {index}: {}", what.join(", ")), text);
+    let is_told = profile.imported.is_some();
+    labelled(&facts(device, is_told), text);
+    for phase in Phase::SHOWN {
+        all_streams_table(profile, device, phase, limits, text);
+    }
+    let busiest = busiest(device, limits.streams);
+    for (at, stream) in device.streams.iter().enumerate() {
+        if !busiest.contains(&at) {
+            continue;
+        }
+        let Some(on) = profile.on_device(index, at) else { continue };
+        stream_tables(device, stream, (&on, is_told), limits, text);
+    }
+    let others = device.streams.iter().enumerate().filter(|(at, _)| !busiest.contains(at));
+    let others: Vec<u64> = others.map(|(_, stream)| own_ns(stream)).collect();
+    if !others.is_empty() {
+        let sum = others.iter().fold(0, |sum, &ns| u64::saturating_add(sum, ns));
+        let n = count(others.len() as u64, "more stream");
+        let _ =
+            writeln!(text, "\n{n}, {} of work: `--device {index} --stream N`", milliseconds(sum));
+    }
+    if device.streams.iter().all(|stream| stream.totals.is_empty() && stream.passes.is_empty()) {
+        let why = match profile.sync_mode {
+            SyncMode::None => ": the sync mode `none` times nothing",
+            _ => "",
+        };
+        let _ = writeln!(text, "\nNothing was timed on it{why}.");
+    }
+    if let Some(whole) = profile.whole_device(index) {
+        one_pass(profile, index, &whole, limits, text);
+    }
+}
+
+/// What ran in the passes of a phase on any of a device's streams. Nothing for a device of one stream, which has
+/// [its own table](stream_tables), and where not all of its passes are known.
+fn all_streams_table(
+    profile: &Profile,
+    device: &DeviceProfile,
+    phase: Phase,
+    limits: &Limits,
+    text: &mut String,
+) {
+    let Some(busy) = all_streams(device, phase) else { return };
+    let all = ran::by(profile, device, phase, |span, name| ran::shown_name(name, span.source));
+    // As the first screen has them: the own times of all spans, and how many these are.
+    let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let of_phase = |total: &&Total| total.phase == Some(phase) && total.category.is_some();
+    for total in device.streams.iter().flat_map(|of| of.totals.iter().filter(of_phase)) {
+        let name = ran::shown_name(&total.stats.name, total.source);
+        let (own, n) = sums.entry(name).or_default();
+        *own = own.saturating_add(total.stats.exclusive_ns);
+        *n = n.saturating_add(total.stats.count);
+    }
+    let rows = sums.iter().map(|(name, &(own, n))| {
+        let ran_ns = match all.get(name) {
+            Some(ran) => ran.ns(),
+            // All of its time is that of others inside of it.
+            None => (own == 0).then_some(0),
+        };
+        (name, ran_ns, own, n)
+    });
+    let mut rows: Vec<(&String, Option<u64>, u64, u64)> = rows.collect();
+    rows.sort_by_key(|&(_, ran_ns, own, _)| std::cmp::Reverse(ran_ns.unwrap_or(own)));
+    let row = |name: &str, [avg, ran, n, share]: [&str; 4]| {
+        format!("{name:20} {avg:>10} {ran:>10} {n:>8} {share:>7}\n")
+    };
+    text.push('\n');
+    wrapped(
+        &format!(
+            "{} on the device, all streams: {}, {} from first mark to last",
+            phase.heading(),
+            passes(busy.passes),
+            milliseconds(busy.span_ns)
+        ),
+        text,
+    );
+    text.push_str(&row("Brick", ["Avg (µs)", "Ran (µs)", "Count", "Share"]));
+    let _ = writeln!(text, "{}", "-".repeat(59));
+    let part = |ns: u64| percent(ns as f64, busy.span_ns as f64);
+    for &(name, ran, own, n) in rows.iter().take(limits.rows) {
+        text.push_str(&row(
+            &shortened(name, 20, ""),
+            [
+                &micros(own as f64 / n.max(1) as f64),
+                &ran.map_or_else(|| "-".to_owned(), |ns| micros(ns as f64)),
+                &n.to_string(),
+                &ran.map_or_else(|| "-".to_owned(), part),
+            ],
+        ));
+    }
+    if rows.len() > limits.rows {
+        let _ = writeln!(text, "({} more)", rows.len() - limits.rows);
+    }
+    let n = busy.passes.to_string();
+    text.push_str(&row("(gaps)", ["", &micros(busy.idle_ns as f64), &n, &part(busy.idle_ns)]));
+    text.push_str(&row("wall", ["", &micros(busy.span_ns as f64), &n, &part(busy.span_ns)]));
+    let at_once = match busy.overlap_ns {
+        0 => String::new(),
+        ns => format!("; for {} of it several streams ran at once", part(ns)),
+    };
+    wrapped(
+        &format!(
+            "Ran: on one stream at least. Shares are of the wall{at_once}. Tables of single streams follow."
+        ),
+        text,
+    );
 }
 
 /// The `most` streams of a device with the most work, by their numbers.

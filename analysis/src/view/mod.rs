@@ -70,7 +70,7 @@ pub use self::kernels::kernels;
 pub use self::machine::{ceilings, machine};
 pub use self::ranks_compared::ranks_compared_in_words;
 pub use self::rates_compared::{ComparedRate, RatesCompared, rates_compared};
-pub use self::report::{machine_in_words, report};
+pub use self::report::{machine_in_words, report, report_of_device};
 pub use self::requests::{
     client as requests_of_client, list_of_requests, request, request_of_run, requests,
     requests_in_words, requests_of_run, table_of_times, times_of_requests,

@@ -59,6 +59,55 @@ pub fn report(profile: &Profile) -> String {
     text
 }
 
+/// The report of one device with several streams: how fast and how busy it was, a table of all its streams, and one of each.
+/// Empty if there is no such device. That of an imported file is as long as its [`report`] at most.
+#[must_use]
+pub fn report_of_device(profile: &Profile, index: usize) -> String {
+    let mut text = String::new();
+    let all = match profile.imported {
+        Some(_) => &Limits::OF_IMPORTED[..],
+        None => &[Limits::NONE],
+    };
+    for limits in all {
+        text = of_device_within(profile, index, limits);
+        if text.lines().count() < MOST_LINES {
+            break;
+        }
+    }
+    text
+}
+
+fn of_device_within(profile: &Profile, index: usize, limits: &Limits) -> String {
+    let Some(of) = profile.devices.get(index) else { return String::new() };
+    let mut text = String::new();
+    let alone = Profile { devices: vec![of.clone()], ..profile.clone() };
+    wrapped(&headline(&alone), &mut text);
+    if let Some(how) = profile.run.as_ref().and_then(|run| run.cut_short.as_ref()) {
+        wrapped(&format!("note: cut short: {}", printable(how)), &mut text);
+    }
+    let own = format!("device {index}: ");
+    let losses = device::losses(profile).into_iter().filter(|loss| loss.starts_with(&own));
+    for note in device::serialised_notes(profile).into_iter().chain(losses) {
+        wrapped(&format!("note: {note}"), &mut text);
+    }
+    device::section(profile, (index, of), limits, &mut text);
+    tell_of_more(limits, &mut text);
+    how_known(profile, &mut text);
+    findings::in_report(profile, &mut text);
+    screened_lines(text)
+}
+
+fn tell_of_more(limits: &Limits, text: &mut String) {
+    if limits.rows < MOST_ROWS {
+        text.push('\n');
+        wrapped(
+            "There is more than fits here: `--as statistics` has all bricks, `--as kernels` all kernels, and `--device N \
+             --stream N` another stream.",
+            text,
+        );
+    }
+}
+
 /// The lines of a report of an imported file, which is read on a terminal.
 const MOST_LINES: usize = 200;
 
@@ -219,14 +268,7 @@ fn within(profile: &Profile, limits: &Limits) -> String {
             let _ = write!(text, "\n{table}");
         }
     }
-    if limits.rows < MOST_ROWS {
-        text.push('\n');
-        wrapped(
-            "There is more than fits here: `--as statistics` has all bricks, `--as kernels` all kernels, and `--device N \
-             --stream N` another stream.",
-            &mut text,
-        );
-    }
+    tell_of_more(limits, &mut text);
     how_known(profile, &mut text);
     findings::in_report(all, &mut text);
     screened_lines(text)

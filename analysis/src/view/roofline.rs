@@ -29,7 +29,10 @@ pub fn roofline(profile: &Profile) -> String {
                 table(&roofline, &mut text);
             }
             Err(Absent { reason }) => {
-                let _ = writeln!(text, "{gap}{name}: no roofline: {}", printable_text(&reason));
+                text.push_str(gap);
+                for line in wrap(&format!("{name}: no roofline: {}", printable_text(&reason)), 78) {
+                    let _ = writeln!(text, "{line}");
+                }
             }
         }
     }

@@ -46,8 +46,10 @@ const COLUMNS: usize = 80;
 fn table(totals: &[&Total], text: &mut String) {
     let columns = ["count", "mean", "sd", "min", "p50", "p90", "p95", "p99", "max"];
     text.push_str(&row("", columns));
-    let names: Vec<String> = totals.iter().map(|total| name_of(total)).collect();
-    let lines = apart(names.iter().map(String::as_str), COLUMNS);
+    // What follows a name is never cut.
+    let longest = totals.iter().map(|total| beside_name(total).chars().count()).max().unwrap_or(0);
+    let names = totals.iter().map(|total| total.stats.name.as_str());
+    let lines = apart(names, COLUMNS.saturating_sub(longest).max(NAME));
     for total in totals {
         let (stats, p) = (&total.stats, &total.percentiles);
         let whole = |nanos: Option<u64>| short(nanos.map(|nanos| nanos as f64));
@@ -64,19 +66,20 @@ fn table(totals: &[&Total], text: &mut String) {
             whole(p.p99_ns),
             whole(has_ends.then_some(stats.max_ns)),
         ];
-        let name = name_of(total);
-        if name.chars().count() > NAME {
-            let _ = writeln!(text, "{}", lines.get(&*name).map_or("", String::as_str));
+        let (name, beside) = (total.stats.name.as_str(), beside_name(total));
+        if name.chars().count() + beside.chars().count() > NAME {
+            let name = lines.get(name).map_or("", String::as_str);
+            let _ = writeln!(text, "{name}{beside}");
             text.push_str(&row("", cells.each_ref().map(String::as_str)));
             continue;
         }
-        text.push_str(&row(&printable(&name), cells.each_ref().map(String::as_str)));
+        text.push_str(&row(&(printable(name) + &beside), cells.each_ref().map(String::as_str)));
     }
 }
 
-/// A brick, or a kernel with what its launches of one name differ in.
-fn name_of(total: &Total) -> String {
-    let mut name = total.stats.name.clone();
+/// What stands behind the name of a kernel: what its launches of one name differ in.
+fn beside_name(total: &Total) -> String {
+    let mut name = String::new();
     // A routine of a file of another program has no shape.
     if let Some(host) = total.host.as_ref().filter(|of| !of.shape.is_empty() || of.threads > 0) {
         // Routines of one name differ in what they work on.
@@ -127,18 +130,17 @@ fn row(name: &str, columns: [&str; 9]) -> String {
     columns.iter().fold(format!("{name:NAME$}"), |row, column| format!("{row} {column:>6}")) + "\n"
 }
 
-/// Microseconds in at most six characters up to a second.
+/// Microseconds in at most six characters; from a second on, seconds, with their unit.
 fn short(nanos: Option<f64>) -> String {
     let Some(nanos) = nanos else { return "-".to_owned() };
     let us = nanos / 1e3;
-    let digits = if us < 10.0 {
-        2
-    } else if us < 1_000.0 {
-        1
-    } else {
-        0
-    };
-    format!("{us:.digits$}")
+    match us {
+        _ if us < 9.995 => format!("{us:.2}"),
+        _ if us < 999.95 => format!("{us:.1}"),
+        _ if us < 999_999.5 => format!("{us:.0}"),
+        _ if us < 99.95e6 => format!("{:.2}s", us / 1e6),
+        _ => format!("{:.0}s", us / 1e6),
+    }
 }
 
 #[cfg(test)]

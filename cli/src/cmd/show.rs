@@ -163,6 +163,11 @@ pub(crate) fn run(args: &ShowArgs) -> Result<()> {
     if let Some(why) = without_path(&profile, args) {
         bail!("no critical path: {why}; `--as tree` has what ran");
     }
+    if let (View::Report, Some(index), None) = (view, args.device, args.stream)
+        && profile.devices.get(index).is_some_and(|device| device.streams.len() > 1)
+    {
+        return output::print(view::report_of_device(&profile, index));
+    }
     let profile = shown(profile, args)?;
     if matches!(view, View::Tree | View::Dot | View::Svg | View::GraphJson) {
         tell_doubt(&profile);
@@ -218,7 +223,15 @@ fn shown(mut profile: Profile, args: &ShowArgs) -> Result<Profile> {
         return Ok(profile);
     }
     match args.stream {
-        None => profile.whole_device(index).context("this device has no streams"),
+        None => {
+            let whole = profile.whole_device(index).context("this device has no streams")?;
+            // Spans by themselves, so none is outside of its pass because of its stream.
+            let totals = profile.totals_of_device(index).filter(|_| args.view() == View::Statistics);
+            Ok(match totals {
+                Some(totals) => Profile { totals, ..whole },
+                None => whole,
+            })
+        }
         Some(stream) => profile.on_device(index, stream).with_context(|| {
             let names = of.streams.iter().enumerate();
             let names = names.map(|(nth, of)| format!("{nth} is {}", printable(&of.name)));

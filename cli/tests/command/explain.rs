@@ -74,7 +74,7 @@ fn a_run_adds_its_figures() {
         "{brick}"
     );
     assert!(
-        brick.contains("  work        8.00 MFLOP and 4 MB a pass: 2.00 FLOP/byte\n"),
+        brick.contains("  work        8.00 MFLOP and 4.0 MB a pass: 2.00 FLOP/byte\n"),
         "{brick}"
     );
     assert!(brick.contains("the median: layer 2 (300 µs)\n"), "{brick}");

@@ -250,7 +250,9 @@ fn llama_cpp(profile: &Profile, text: &mut Text) {
     fn shown<T: std::fmt::Display>(value: &Option<T>) -> Option<&dyn std::fmt::Display> {
         value.as_ref().map(|value| value as _)
     }
-    let wall = |phase: Option<PhaseTotal>| Some(Seconds(phase?.wall_ns));
+    // In a file of another program, passes without tokens are often those of a host that launches and doesn't wait.
+    let is_whole = |phase: &PhaseTotal| phase.tokens > 0 || profile.imported.is_none();
+    let wall = |phase: Option<PhaseTotal>| Some(Seconds(phase.filter(is_whole)?.wall_ns));
     let rate = |phase: Option<PhaseTotal>| {
         let phase = phase.filter(|phase| phase.tokens > 0)?;
         Some(Number(phase.tokens_per_second()?))

@@ -28,7 +28,7 @@ use super::passes::Passes;
 use super::totals::{MOST_NAMES, phases, totals};
 use super::trace::{Timed, Trace, lanes, pass_of, sorted};
 use super::values::{Fault, PIECE, Value, Values, line_and_column, parsed, text, words};
-use super::{At, Format, ImportError, Options, jax, lacks, left_out, log_lines, onnx};
+use super::{At, Format, ImportError, Options, UNDATED, jax, lacks, left_out, log_lines, onnx};
 
 /// The most bytes of the fields outside of `traceEvents` that are kept.
 const MOST_ABOUT: usize = 1 << 20;
@@ -156,7 +156,11 @@ fn read_values<R: Read>(
     }
     let (lines, first) = &reader.before;
     left_out(&mut profile, &format!("lines before the trace, such as `{first}`"), *lines);
-    left_out(&mut profile, "the rest of the file, which is truncated", u64::from(breaks_off));
+    super::breaks_off(
+        &mut profile,
+        "the rest of the file, which is truncated",
+        u64::from(breaks_off),
+    );
     Ok(profile)
 }
 
@@ -518,7 +522,7 @@ fn profile(trace: &mut Trace, at: &At<'_>) -> Result<Profile, ImportError> {
         false => "tokens: events don't say how many a pass had",
     };
     let layers = "layers and work: an event has only a name and times";
-    lacks(&mut profile, &[passes, layers, "what measuring cost, and by which clock"]);
+    lacks(&mut profile, &[passes, layers, "what measuring cost, and by which clock", UNDATED]);
     Ok(profile)
 }
 

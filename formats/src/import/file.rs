@@ -11,8 +11,8 @@ use serde::de::IgnoredAny;
 
 use super::other::{is_utf_16, told_of_text};
 use super::{
-    At, Captured, Format, ImportError, MAX_BYTES, Options, chrome, decoded, format_of, left_out,
-    told,
+    At, Captured, Format, ImportError, MAX_BYTES, Options, breaks_off, chrome, decoded, format_of,
+    left_out, told,
 };
 
 /// How many times its size a gzip file may have unpacked, if that is more than [`LEAST_UNPACKED`]. Traces
@@ -201,7 +201,11 @@ fn with_lost(
     let Some(lost) = lost else { return read };
     match read {
         Ok(mut profile) => {
-            left_out(&mut profile, &lost, 1);
+            let is_list = profile.imported.iter().any(|of| !of.tests.is_empty());
+            match is_list {
+                true => left_out(&mut profile, &lost, 1),
+                false => breaks_off(&mut profile, &lost, 1),
+            }
             Ok(profile)
         }
         Err(error) => Err(ImportError { fault: format!("{}; lost: {lost}", error.fault), ..error }),

@@ -2,7 +2,7 @@
 
 use brickscope_profile::{BrickStats, FunctionSamples, Profile, Source};
 
-use super::{At, Format, ImportError, WeightUnit, lacks, total};
+use super::{At, Format, ImportError, UNDATED, WeightUnit, lacks, total};
 use crate::export::folded;
 use brickscope_analysis::stacks::{Stacks, Unit};
 
@@ -53,6 +53,7 @@ pub(super) fn read(
             &[
                 "times: weights count samples",
                 "passes, phases and tokens: stacks don't say where a pass begins",
+                UNDATED,
             ],
         );
         if let Some(imported) = &mut profile.imported {
@@ -72,6 +73,7 @@ pub(super) fn read(
             "passes, phases and tokens: stacks don't say where a pass begins",
             "single spans, their number, the shortest and the longest: weights are sums",
             "which clock: times are shown as the host's",
+            UNDATED,
         ],
     );
     for (frame, (own, inclusive)) in weights() {

@@ -24,7 +24,7 @@ use brickscope_profile::{BrickCategory, BrickStats, Profile, Source};
 
 use super::decimal::{micros_as_nanos, nearest, scaled};
 use super::prefix::Prefix;
-use super::{At, Format, ImportError, lacks, left_out, llama_bench, total};
+use super::{At, Format, ImportError, UNDATED, lacks, left_out, llama_bench, total};
 
 /// The first line of each block.
 pub(super) const HEADING: &str = "Vulkan Timings:";
@@ -197,6 +197,7 @@ pub(super) fn read(text: &str, at: &At<'_>) -> Result<Profile, ImportError> {
             "FLOPs: the log has rates, rounded, and no counts",
             "passes, phases and tokens: a block is a graph, or several, of whatever phase",
             "what the host did, and gaps on the device",
+            UNDATED,
         ],
     );
     Ok(profile)

@@ -54,9 +54,15 @@ impl DeviceProfile {
         if sum.passes > 0 {
             return Ok(sum);
         }
-        let reason = match self.includes_waits {
-            true => "its bricks' times include waits for the host",
-            false => "there is no pass of which every brick was timed and kept",
+        let is_of_it = |of: Phase| phase.is_none_or(|phase| phase == of);
+        let has_pass = self.streams.iter().any(|stream| {
+            stream.passes.iter().any(|pass| is_of_it(pass.phase))
+                || stream.phases.iter().any(|total| is_of_it(total.phase))
+        });
+        let reason = match (self.includes_waits, has_pass) {
+            (true, _) => "its bricks' times include waits for the host",
+            (false, true) => "there is no pass of which every brick was timed and kept",
+            (false, false) => "nothing that ran there is known to be of such a pass",
         };
         Err(Absent { reason: reason.to_owned() })
     }

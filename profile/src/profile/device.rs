@@ -120,6 +120,18 @@ impl Profile {
         Some(whole)
     }
 
+    /// The sums of all streams of a device, each in its phase: what ran on several at once counts for each of them, so they may
+    /// be more than the passes took. `None` if there is no such device.
+    #[must_use]
+    pub fn totals_of_device(&self, device: usize) -> Option<Vec<Total>> {
+        let mut totals = Vec::new();
+        let streams = self.devices.get(device)?.streams.iter();
+        streams
+            .flat_map(|stream| &stream.totals)
+            .for_each(|total| merge(&mut totals, total.clone()));
+        Some(totals)
+    }
+
     /// Adds a dependency on the begin of the pass to each stream that has none: nothing of a pass runs before
     /// the pass begins, so its graph includes the work of streams that wait for nothing else.
     fn begin_streams(&mut self, main: u32, passes: &HashMap<u32, (u64, u64)>) {
@@ -239,8 +251,10 @@ impl Profile {
 
 /// Adds the sums of a stream, of which another one may have the same brick.
 fn merge(sums: &mut Vec<Total>, total: Total) {
+    // Kernels of one name may differ in shape, grid and block.
     let is_same = |sum: &&mut Total| {
         (sum.phase, sum.kind, &sum.stats.name) == (total.phase, total.kind, &total.stats.name)
+            && (&sum.host, &sum.device) == (&total.host, &total.device)
     };
     match sums.iter_mut().find(is_same) {
         Some(sum) => {

@@ -180,6 +180,10 @@ fn a_comma_behind_the_last_event_and_events_of_a_line_each_are_read() {
     let profile = decoded(cut);
     assert_eq!(decode_time(&profile), (1, 100_000, 50_000));
     assert_eq!(left_out(&profile), [("the rest of the file, which is truncated", 1)]);
+    let screen = view::summary(&profile, view::Size::default(), None).to_string();
+    assert!(screen.contains("the file breaks off: work of any pass may be missing"), "{screen}");
+    // How fast it was is on the first screen, too.
+    assert!(screen.contains("\nDecode   no rate          100 µs a pass\n"), "{screen}");
     for (text, why) in [
         (format!("[{of_commas},,]"), "expected value"),
         (format!("{}\nx", events.join("\n")), "there is more behind its end"),

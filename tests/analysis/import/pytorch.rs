@@ -175,6 +175,60 @@ fn a_device_has_tables_of_its_own() {
     // What is the device's isn't the host's.
     assert_eq!(sums(&profile, decode, "Launch").0, 2 * (2 * 5 + 1 + 1));
     insta::assert_snapshot!("kineto_gpu", view::report(&profile));
+    // By itself it has the same shares, and what other streams did in passes is in them.
+    let alone = view::report_of_device(&profile, 0);
+    assert!(
+        alone.contains("AllReduce                   9.8       39.0        4   15.2%"),
+        "{alone}"
+    );
+    // And what is doubtful.
+    let cut = imported(&GPU[..GPU.len() * 19 / 20], Format::Chrome);
+    assert!(cut.devices[0].streams.len() > 1, "{:?}", cut.devices[0].streams.len());
+    let of_cut = view::report_of_device(&cut, 0);
+    assert!(of_cut.contains("the file breaks off"), "{of_cut}");
+    let totals = profile.totals_of_device(0).expect("a device");
+    let whole = profile.whole_device(0).expect("a device");
+    let statistics = view::statistics(&Profile { totals, ..whole });
+    let decode = statistics.split("Kernels, decode").next().expect("a table");
+    assert!(decode.contains("\nAllReduce             4 "), "{statistics}");
+}
+
+#[test]
+fn of_several_streams_without_passes_time_counts_once() {
+    let event = |name: &str, stream: u32, ts: u32, dur: u32| {
+        format!(
+            r#"{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":{stream},"ts":{ts},"dur":{dur},"args":{{"device":0,"stream":{stream}}}}}"#
+        )
+    };
+    let launch =
+        r#"{"ph":"X","cat":"cpu_op","name":"aten::linear","pid":1,"tid":1,"ts":0,"dur":9}"#;
+    let events = [launch.to_owned(), event("sgemm", 7, 200, 100), event("other", 8, 260, 90)];
+    let profile = imported(&format!("[{}]", events.join(",")), Format::Chrome);
+    let screen = view::summary(&profile, view::Size::default(), None).to_string();
+    // Of the 150 µs in which something ran.
+    let words = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("MatMul takes the most time, 66.7% of what ran there"), "{screen}");
+    let share = screen.lines().find(|line| line.contains("█ MatMul")).expect("a row");
+    assert!(share.contains(" 66.7 % "), "{screen}");
+}
+
+#[test]
+fn a_run_is_of_when_its_file_says_or_it_lacks_that() {
+    let undated = "when it was measured: the time of the run is that of the import";
+    let lacks = |profile: &Profile| {
+        profile.imported.iter().flat_map(|of| &of.lacks).any(|of| of.reason == undated)
+    };
+    let event = |ts: u64| {
+        let kernel = format!(
+            r#"{{"ph":"X","cat":"kernel","name":"sgemm","pid":0,"tid":7,"ts":{ts},"dur":1,"args":{{"device":0,"stream":7}}}}"#
+        );
+        imported(&format!("[{kernel}]"), Format::Chrome)
+    };
+    // Microseconds since 1970, as PyTorch wrote them before 2.1.
+    let of_2023 = event(1_682_725_898_094_377);
+    assert_eq!(of_2023.created, "2023-04-28T23:51:38Z");
+    assert!(!lacks(&of_2023));
+    assert!(lacks(&event(5_000_000)));
 }
 
 #[test]

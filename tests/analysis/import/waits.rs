@@ -421,9 +421,9 @@ fn copies_whose_bytes_are_stated_have_a_rate() {
     // 3 MB in 60 µs and 1 MB in 40 µs.
     let kernels = |profile: &Profile| view::kernels(&profile.whole_device(0).expect("one"));
     let profile = imported(COPIES, Format::Chrome);
-    let said = "there, of which Memcpy HtoD (Pinned -> Device) moves 4 MB in 100 µs, 40.0 GB/s: ";
+    let said = "there, of which Memcpy HtoD (Pinned -> Device) moves 4.0 MB in 100 µs, 40.0 GB/s: ";
     assert!(screen(&profile).contains(said), "{}", screen(&profile));
-    assert!(kernels(&profile).contains(" 4 MB, 40.0 GB/s\n"), "{}", kernels(&profile));
+    assert!(kernels(&profile).contains(" 4.0 MB, 40.0 GB/s\n"), "{}", kernels(&profile));
     // Bricks are held to the limits of the device's memory, through which a copy needn't go.
     let mut totals = profile.devices[0].streams[0].totals.iter();
     let brick = totals.find(|total| total.stats.name == "Copy").expect("it is a brick");

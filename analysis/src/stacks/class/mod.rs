@@ -11,8 +11,8 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use self::tables::{
-    ALLOCATES, CALLS_OF_LIBC, CALLS_OS, COPIES, LIBC, MATMUL, OPENMP, OS_MEMORY, PATHS, QUANTIZED,
-    WAIT_PATHS, WAITS,
+    ALLOCATES, CALLS_OF_LIBC, CALLS_OS, COPIES, LIBC, MATMUL, MEMORY, OPENMP, OS_MEMORY, PATHS,
+    PRODUCTS, QUANTIZED, WAIT_PATHS, WAITS,
 };
 
 /// What kind of work a frame does, as flamegraphs colour it.
@@ -85,6 +85,17 @@ impl Class {
     #[must_use]
     pub fn of_kernel(name: &str) -> Self {
         of_work(&Parts::parse(name)).unwrap_or_default()
+    }
+
+    /// The class of a brick, for what runs in it under a name that tells nothing, such as `nvjet_tst_128x8` or
+    /// `Cijk_Ailk_Bljk_HHS_BH`.
+    #[must_use]
+    pub fn of_brick(name: &str) -> Self {
+        match name {
+            _ if PRODUCTS.contains(&name) => Self::Matmul,
+            _ if MEMORY.contains(&name) => Self::Memory,
+            _ => Self::Other,
+        }
     }
 
     /// The class of a sampled function: by its name, as demanglers print it or as the linker knows it; by

@@ -66,6 +66,23 @@ pub(super) const MATMUL: [&[&str]; 15] = [
     &["llamafile", "sgemm"],
 ];
 
+/// Bricks that are products of matrices.
+pub(super) const PRODUCTS: [&str; 10] = [
+    "MatMul",
+    "QkvProjection",
+    "OutputProjection",
+    "GateProjection",
+    "UpProjection",
+    "GateUpProjection",
+    "DownProjection",
+    "LmHead",
+    "Experts",
+    "LoRA",
+];
+
+/// Bricks that copy, clear or allocate memory.
+pub(super) const MEMORY: [&str; 3] = ["Copy", "CopyCall", "Allocate"];
+
 /// Calls that copy, clear or move memory, without the suffixes of variants for a processor.
 pub(super) const COPIES: [&str; 12] = [
     "memcpy",

@@ -33,6 +33,19 @@ fn kernels_are_told_by_their_names() {
 }
 
 #[test]
+fn bricks_tell_what_a_kernel_with_a_name_of_no_words_does() {
+    for (brick, class) in [
+        ("MatMul", Matmul),
+        ("LmHead", Matmul),
+        ("Copy", Memory),
+        ("RmsNorm", Other),
+        ("AllReduce", Other),
+    ] {
+        assert_eq!(Class::of_brick(brick), class, "{brick}");
+    }
+}
+
+#[test]
 fn functions_are_told_by_their_names() {
     for (name, class) in [
         ("brickscope_kernels::gemv::q8_0::avx2::dot", Quantized),

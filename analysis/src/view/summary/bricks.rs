@@ -1,13 +1,12 @@
 //! What the table of bricks is of: of the host or of a device, and which time shares are of.
 
-use brickscope_profile::text::printable;
-use brickscope_profile::{NameKind, Phase, PhaseTotal, Profile, Source, Total};
+use brickscope_profile::{NameKind, Phase, PhaseTotal, Profile, Total};
 
 use super::lines::Tone;
 use crate::findings::slow_layer::SlowLayer;
 use crate::layers::DeviceLayers;
 use crate::passes::{self, Whole, is_of_device};
-use crate::ran::{self, Ran};
+use crate::ran::{self, Ran, shown_name};
 use crate::roofline::{Reach, Roofline, RooflineBrick, Verdict};
 use crate::typical;
 use crate::words::whole_percent;
@@ -137,13 +136,17 @@ impl Main {
     }
 
     /// Bricks of all streams, each with all of its time. Their shares are of the time from the first mark on any stream to the
-    /// last, in which they ran on one stream at least.
+    /// last, in which they ran on one stream at least; without passes, of the time in which anything ran.
     fn all_streams(&mut self, profile: &Profile, index: usize) {
-        let Some((device, phase)) = profile.devices.get(index).zip(self.phase) else { return };
-        let Some(busy) = passes::all_streams(device, phase) else { return };
+        let Some(device) = profile.devices.get(index) else { return };
+        let busy = match self.phase {
+            Some(phase) => passes::all_streams(device, phase),
+            None => device.busy_overall().filter(|_| device.streams.len() > 1),
+        };
+        let Some(busy) = busy else { return };
         let mut bricks: Vec<Brick> = Vec::new();
         let of_phase = |total: &&Total| {
-            total.phase == Some(phase) && total.kind == NameKind::Brick && total.category.is_some()
+            total.phase == self.phase && total.kind == NameKind::Brick && total.category.is_some()
         };
         for total in device.streams.iter().flat_map(|of| of.totals.iter().filter(of_phase)) {
             // No roof, since streams share the device's memory.
@@ -157,7 +160,12 @@ impl Main {
                 None => bricks.push(brick),
             }
         }
-        let mut all = ran::by(profile, device, phase, |span, name| shown_name(name, span.source));
+        let mut all = match self.phase {
+            Some(phase) => {
+                ran::by(profile, device, phase, |span, name| shown_name(name, span.source))
+            }
+            None => ran::overall(profile, device, |span, name| shown_name(name, span.source)),
+        };
         for brick in &mut bricks {
             let has_time = brick.own_ns > 0.0;
             let none = || if has_time { Ran::default() } else { Ran::any_of([]) };
@@ -165,9 +173,14 @@ impl Main {
         }
         bricks.sort_by(|a, b| b.ran_ns().total_cmp(&a.ran_ns()));
         (self.bricks, self.verdict, self.passes) = (bricks, None, busy.passes as f64);
-        self.whole_ns = busy.span_ns as f64;
-        self.unattributed_ns = Some(busy.idle_ns as f64);
         self.at_once_ns = Some(busy.overlap_ns as f64);
+        match self.phase {
+            Some(_) => {
+                self.whole_ns = busy.span_ns as f64;
+                self.unattributed_ns = Some(busy.idle_ns as f64);
+            }
+            None => self.whole_ns = busy.busy_ns as f64,
+        }
     }
 
     pub(super) fn share(&self, ns: f64) -> f64 {
@@ -239,10 +252,4 @@ impl Brick {
         };
         (of_roof, tone)
     }
-}
-
-/// The name of a brick as tables have it.
-fn shown_name(name: &str, source: Source) -> String {
-    let mark = if source == Source::HostOrder { "†" } else { "" };
-    printable(name) + mark
 }

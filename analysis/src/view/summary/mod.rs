@@ -18,7 +18,7 @@ pub use self::lines::{Piece, Summary, Tone};
 use self::next::next;
 pub use self::next::next_step;
 use self::notes::{MOST_NOTES, notes};
-use self::rate_line::rate_line;
+use self::rate_line::{rate_line, told_rate_line};
 use self::table::table;
 use crate::findings::Findings;
 use crate::requests::counts_by_passes;
@@ -82,6 +82,11 @@ pub fn summary(profile: &Profile, size: Size, run: Option<&str>) -> Summary {
     let main = Main::of(profile);
     if main.is_told {
         head.wrapped(&headline(profile), columns, 2, Tone::Plain);
+        // The sentence on bricks of a file's host has no rate; those on devices, tests and whole passes have.
+        let is_of_bricks = profile.devices.is_empty() && !main.bricks.is_empty();
+        if is_of_bricks && profile.imported.iter().all(|of| of.tests.is_empty()) {
+            Phase::SHOWN.into_iter().for_each(|phase| told_rate_line(profile, phase, &mut head));
+        }
     } else {
         if let Some(not_finite) = &profile.not_finite {
             head.wrapped(&format!("{not_finite}."), columns, 2, Tone::Bad);

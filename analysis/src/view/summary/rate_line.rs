@@ -87,6 +87,21 @@ pub(super) fn rate_line(profile: &Profile, phase: Phase, columns: usize, head: &
     }
 }
 
+/// How fast a phase was in another program's file, and how long a pass took, where a sentence says what limits it:
+/// `Decode   4902 tok/s       204 µs a pass`.
+pub(super) fn told_rate_line(profile: &Profile, phase: Phase, head: &mut Summary) {
+    let shown = typical::shown(profile);
+    let Some(total) = shown.phase(phase) else { return };
+    let Some(ns) = total.wall_ns.checked_div(total.passes) else { return };
+    let rate = Rate::of(profile, phase);
+    let rate = rate.map_or_else(
+        || "no rate".to_owned(),
+        |rate| format!("{} tok/s", digits(rate.tokens_per_second)),
+    );
+    let mean = if total.passes > 1 { ", the mean" } else { "" };
+    head.line(format!("{:8} {rate:16} {} a pass{mean}", phase.heading(), time(ns as f64)));
+}
+
 /// `p50 3.39 ms`, with the mean, which the rate is of, where it is another figure.
 fn middle(p50_ns: f64, mean_ns: Option<f64>) -> String {
     let p50 = format!("p50 {}", time(p50_ns));

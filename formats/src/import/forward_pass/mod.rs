@@ -27,7 +27,7 @@ use brickscope_profile::{
 
 use self::answers::{Answers, Listed, without_ends};
 use self::records::{Record, Stream, Told};
-use super::{At, Format, ImportError, lacks, left_out, totals};
+use super::{At, Format, ImportError, UNDATED, lacks, left_out, totals};
 
 /// A text that only such files have.
 pub(super) const KEY: &str = "\"scheduled_requests\"";
@@ -234,7 +234,7 @@ fn say_what_it_lacks(profile: &mut Profile, stream: &Stream, answers: &[Answers]
         lacks(profile, &[why.as_str()]);
     }
     if !is_dated {
-        lacks(profile, &["when it was measured: the time of the run is that of the import"]);
+        lacks(profile, &[UNDATED]);
     }
 }
 

@@ -61,7 +61,7 @@ use super::ranks;
 use super::totals::{MOST_NAMES, phases, totals};
 use super::trace::{self, Trace};
 use super::values::words;
-use super::{At, Format, ImportError, Options, lacks, left_out};
+use super::{At, Format, ImportError, Options, UNDATED, lacks, left_out};
 
 /// What an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -610,14 +610,20 @@ fn rank_of(trace: &Trace) -> Option<(u64, Option<u64>)> {
     Some((of.rank?, of.world_size))
 }
 
+/// 2015: a clock that counts from another time than 1970 is behind it for long.
+const EARLIEST_NS: i64 = 1_420_070_400_000_000_000;
+
 /// What the file states beside its events.
 fn about(trace: &Trace, profile: &mut Profile) {
     let field = |name: &str| trace.field(name);
-    if let (Some(base), Some(first)) = (base_ns(trace), trace.first_ns)
-        && let Some(began) = base.checked_add(first).and_then(|at| u64::try_from(at).ok())
-        && began < 1 << 62
-    {
-        profile.created = time_rfc3339(UNIX_EPOCH + Duration::from_nanos(began));
+    let began = trace.first_ns.and_then(|first| match base_ns(trace) {
+        Some(base) => base.checked_add(first),
+        // PyTorch before 2.1 counted from 1970 itself.
+        None => Some(first).filter(|at| *at >= EARLIEST_NS),
+    });
+    match began.and_then(|at| u64::try_from(at).ok()).filter(|at| *at < 1 << 62) {
+        Some(at) => profile.created = time_rfc3339(UNIX_EPOCH + Duration::from_nanos(at)),
+        None => lacks(profile, &[UNDATED]),
     }
     let mut conditions = Vec::new();
     if let Some((rank, world_size)) = rank_of(trace) {

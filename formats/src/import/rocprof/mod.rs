@@ -65,8 +65,8 @@ pub(super) fn read(text: &str, at: &At<'_>, options: &Options) -> Result<Profile
     reader.describe_devices();
     let writer = kineto::Writer { format: Format::Rocprof, program: "rocprofv3".to_owned() };
     let mut profile = kineto::profile(&mut reader.trace, at, &table, writer)?;
+    super::breaks_off(&mut profile, "the rest of the file, which is truncated", breaks_off);
     for (why, count) in [
-        ("the rest of the file, which is truncated", breaks_off),
         ("kernels with counters, of which only the counters are stated there", reader.counters),
         ("samples of program counters", reader.samples),
         ("copies within the host's memory", reader.host_copies),

@@ -17,7 +17,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 
 use super::kineto::EventKind;
 use super::trace::{MOST_EVENTS, Timed, Trace};
-use super::{At, ImportError, Options, left_out};
+use super::{At, ImportError, Options, breaks_off, left_out};
 
 /// The most tables that are looked at.
 const MOST_TABLES: usize = 1 << 12;
@@ -206,11 +206,8 @@ impl<'a> Base<'a> {
             left_out(profile, what, *count);
         }
         for (table, why) in &self.damage {
-            left_out(
-                profile,
-                &format!("the rest of the table {table}, which is damaged ({why})"),
-                1,
-            );
+            let what = format!("the rest of the table {table}, which is damaged ({why})");
+            breaks_off(profile, &what, 1);
         }
     }
 }
