@@ -28,14 +28,17 @@ pub fn folded<'d>(doubts: impl IntoIterator<Item = (&'d str, &'d str)>) -> Vec<D
     told.map(|kind| Doubt { text: kind.text(), of: kind.of }).collect()
 }
 
-/// The doubts of a side of a comparison, a sentence for each kind: `5 processes: …`.
+/// The doubts of a side of a comparison, a sentence for each kind: `each of 5 processes: …`.
 #[must_use]
 pub fn doubts(side: &Compared) -> Vec<String> {
     let all = side.doubts.iter().map(|(process, doubt)| (&**process, &**doubt));
     let told = folded(all).into_iter();
     told.map(|Doubt { text, of }| {
-        let processes = if of.len() == 1 { "process" } else { "processes" };
-        format!("{} {processes}: {}", of.len(), printable_text(&text))
+        let text = printable_text(&text);
+        match of.len() {
+            1 => format!("1 process: {text}"),
+            n => format!("each of {n} processes: {text}"),
+        }
     })
     .collect()
 }

@@ -526,7 +526,7 @@ fn files_of_llama_bench_are_compared_and_gated_without_a_receipt_and_that_is_sai
         assert_eq!(compared.status.code(), Some(1), "{said}{}", text(&compared.stderr));
         assert!(said.contains("tg128 @ d8192"), "{said}");
         for side in ["A", "B"] {
-            assert!(said.contains(&format!("{side}, 5 processes: {UNSEALED}")), "{said}");
+            assert!(said.contains(&format!("{side}, each of 5 processes: {UNSEALED}")), "{said}");
         }
     }
     let gate = |more: &[&str], run: &str| {
