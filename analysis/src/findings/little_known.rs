@@ -11,19 +11,7 @@ use brickscope_profile::{
 use super::device::OnDevice;
 use super::facts::Facts;
 use super::{Finding, FindingKind, Findings};
-use crate::roofline::{Roofline, is_known, known_part};
-
-/// The bricks that are products of matrices, whose shapes a trace can have.
-const PRODUCTS: [&str; 8] = [
-    "MatMul",
-    "QkvProjection",
-    "OutputProjection",
-    "GateProjection",
-    "UpProjection",
-    "GateUpProjection",
-    "DownProjection",
-    "LmHead",
-];
+use crate::roofline::{BRICKS_OF_PRODUCTS, Roofline, is_known, known_part};
 
 /// Where more than this part of the time has known work, figures are of most of it.
 const MOST_KNOWN: f64 = 0.5;
@@ -140,7 +128,8 @@ impl Products {
                 continue;
             }
             let around = span.parent.and_then(|at| stream.spans.get(at as usize)).and_then(name);
-            let is_product = around.is_some_and(|brick| PRODUCTS.contains(&brick.name.as_str()));
+            let is_product =
+                around.is_some_and(|brick| BRICKS_OF_PRODUCTS.contains(&brick.name.as_str()));
             if !is_product || is_known(&span.work) {
                 continue;
             }

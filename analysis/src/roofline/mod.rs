@@ -42,6 +42,18 @@ use crate::passes::with_bricks;
 use crate::typical;
 use crate::words::short;
 
+/// The bricks that are products of matrices, whose shapes a trace can have.
+pub(crate) const BRICKS_OF_PRODUCTS: [&str; 8] = [
+    "MatMul",
+    "QkvProjection",
+    "OutputProjection",
+    "GateProjection",
+    "UpProjection",
+    "GateUpProjection",
+    "DownProjection",
+    "LmHead",
+];
+
 /// Below this part of a roof, the roof isn't the limit. Nsight Compute draws the line at the same place:
 /// below 60 % of both it names latency as the likely cause (*Kernel Profiling Guide*, "GPU Speed Of Light
 /// Throughput").

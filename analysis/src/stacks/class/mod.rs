@@ -11,9 +11,10 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use self::tables::{
-    ALLOCATES, CALLS_OF_LIBC, CALLS_OS, COPIES, LIBC, MATMUL, MEMORY, OPENMP, OS_MEMORY, PATHS,
-    PRODUCTS, QUANTIZED, WAIT_PATHS, WAITS,
+    ALLOCATES, CALLS_OF_LIBC, CALLS_OS, COPIES, LIBC, MATMUL, MEMORY, OPENMP, OS_MEMORY,
+    OTHER_PRODUCTS, PATHS, QUANTIZED, WAIT_PATHS, WAITS,
 };
+use crate::roofline::BRICKS_OF_PRODUCTS;
 
 /// What kind of work a frame does, as flamegraphs colour it.
 #[derive(
@@ -92,7 +93,9 @@ impl Class {
     #[must_use]
     pub fn of_brick(name: &str) -> Self {
         match name {
-            _ if PRODUCTS.contains(&name) => Self::Matmul,
+            _ if BRICKS_OF_PRODUCTS.contains(&name) || OTHER_PRODUCTS.contains(&name) => {
+                Self::Matmul
+            }
             _ if MEMORY.contains(&name) => Self::Memory,
             _ => Self::Other,
         }

@@ -66,19 +66,8 @@ pub(super) const MATMUL: [&[&str]; 15] = [
     &["llamafile", "sgemm"],
 ];
 
-/// Bricks that are products of matrices.
-pub(super) const PRODUCTS: [&str; 10] = [
-    "MatMul",
-    "QkvProjection",
-    "OutputProjection",
-    "GateProjection",
-    "UpProjection",
-    "GateUpProjection",
-    "DownProjection",
-    "LmHead",
-    "Experts",
-    "LoRA",
-];
+/// Bricks that are of products of matrices besides [those whose shapes a trace can have](crate::roofline::BRICKS_OF_PRODUCTS).
+pub(super) const OTHER_PRODUCTS: [&str; 2] = ["Experts", "LoRA"];
 
 /// Bricks that copy, clear or allocate memory.
 pub(super) const MEMORY: [&str; 3] = ["Copy", "CopyCall", "Allocate"];
