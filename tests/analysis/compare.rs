@@ -554,7 +554,7 @@ fn a_table_for_an_issue_tells_of_no_column_that_it_lacks() {
     };
     let unchanged = told(7, 1.0, 0.001);
     assert!(!unchanged.contains('±') && !unchanged.contains("| one pass |"), "{unchanged}");
-    assert!(unchanged.starts_with("**Unchanged"), "{unchanged}");
+    assert!(unchanged.starts_with("**B against A: Unchanged"), "{unchanged}");
     assert!(unchanged.contains("\n| | A | B | B takes |\n"), "{unchanged}");
     let few = told(4, 1.1, 0.01);
     assert!(few.contains("| one pass |") && !few.contains('±'), "{few}");

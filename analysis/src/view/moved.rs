@@ -45,6 +45,13 @@ pub(super) fn layers_in_words(moved: &Moved, is_moved: bool, is_short: bool) -> 
         None if is_moved && is_short => {
             let mut parts: Vec<&MovedPart> = layers.layers.iter().map(|of| &of.whole).collect();
             parts.sort_by(|x, y| y.moved_ns.abs().total_cmp(&x.moved_ns.abs()));
+            if let Some([least, most]) = ends_if_in_each(&parts) {
+                let [least, most] = [share(least), share(most)];
+                return Some(format!(
+                    "in each of {} layers, {least} to {most} of B − A",
+                    parts.len()
+                ));
+            }
             let told = parts.iter().map(|part| format!("{} ({})", part.name, share(part.moved_ns)));
             let told: Vec<String> = told.collect();
             Some(listed(&told, MOST_LAYERS))
@@ -58,6 +65,15 @@ fn ends(layers: &MovedLayers) -> [String; 2] {
     let mut all: Vec<f64> = layers.layers.iter().map(|of| of.whole.moved_ns).collect();
     all.sort_by(|x, y| x.abs().total_cmp(&y.abs()));
     [all.first(), all.last()].map(|ns| change_of(ns.copied().unwrap_or(0.0)))
+}
+
+/// What the layer moved by that did least, and the one that did most, where no list of some layers would tell more: all moved
+/// in one direction, none by more than twice what another did. `parts` are sorted, those that moved most first.
+fn ends_if_in_each(parts: &[&MovedPart]) -> Option<[f64; 2]> {
+    let (most, least) = (parts.first()?.moved_ns, parts.last()?.moved_ns);
+    let is_one_way = parts.iter().all(|part| part.moved_ns * most > 0.0);
+    (parts.len() > MOST_LAYERS && is_one_way && most.abs() <= 2.0 * least.abs())
+        .then_some([least, most])
 }
 
 /// How many more bytes B moves than A, and how fast: two rates, and what would follow from one. Or why that isn't known.
@@ -153,5 +169,33 @@ fn listed(all: &[String], most: usize) -> String {
         [one] => one.clone(),
         [first @ .., last] if all.len() <= most => format!("{} and {last}", first.join(", ")),
         _ => format!("{} and {} more", all[..most].join(", "), all.len() - most),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moved(ns: &[f64]) -> Option<[f64; 2]> {
+        let part = |&moved_ns: &f64| MovedPart {
+            name: String::new(),
+            a_ns: None,
+            b_ns: None,
+            moved_ns,
+            interval_ns: None,
+        };
+        let parts: Vec<MovedPart> = ns.iter().map(part).collect();
+        ends_if_in_each(&parts.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn layers_that_moved_by_about_as_much_are_told_as_all_of_them() {
+        assert_eq!(moved(&[10.0, 9.0, 9.0, 8.0]), Some([8.0, 10.0]));
+        assert_eq!(moved(&[-10.0, -9.0, -9.0, -8.0]), Some([-8.0, -10.0]));
+        // One did far more, one did the contrary, and a list of three has them all.
+        assert_eq!(moved(&[20.0, 9.0, 9.0, 8.0]), None);
+        assert_eq!(moved(&[10.0, 9.0, -9.0, 8.0]), None);
+        assert_eq!(moved(&[10.0, 9.0, 8.0]), None);
+        assert_eq!(moved(&[]), None);
     }
 }

@@ -138,7 +138,9 @@ fn table(out: &mut String, title: &str, test: &TestChange, moved: &Moved, rows: 
 /// The same as Markdown, for an issue.
 #[must_use]
 pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
-    let mut out = format!("**{}**\n\n", markdown(&comparison_headline(&versus.comparison)));
+    // Whoever didn't run it can't know which of both is meant.
+    let headline = format!("B against A: {}", comparison_headline(&versus.comparison));
+    let mut out = format!("**{}**\n\n", markdown(&headline));
     let [head_a, head_b] = heads(&versus.comparison).map(|head| markdown(&head));
     let _ = write!(out, "| | {head_a} | {head_b} | B takes |\n|---|--:|--:|---|\n");
     for (test, moved) in versus.tests() {
@@ -175,7 +177,12 @@ pub fn versus_markdown(versus: &Versus, ran: &Circumstances) -> String {
         };
         let _ = match label {
             "" => writeln!(out, "\n{text}"),
-            "again" => writeln!(out, "- to repeat it: {text}, of [brickscope {VERSION}]({HOME})"),
+            "again" => {
+                writeln!(
+                    out,
+                    "- to repeat it: {text} (A, then B), of [brickscope {VERSION}]({HOME})"
+                )
+            }
             label => writeln!(out, "- {label}: {text}"),
         };
     }
@@ -353,7 +360,8 @@ fn half(versus: &Versus) -> Option<String> {
     tables().next()?;
     let has_interval = tables().any(|(_, moved)| moved.interval_ns.is_some());
     let mut text = match has_interval {
-        true => "± is half of the 95 % interval of B − A over the pairs".to_owned(),
+        true => "± is half of the 95 % interval of B − A over the pairs, which is narrower than those in brackets"
+            .to_owned(),
         false => format!("B − A has no interval, which takes {LEAST_PROCESSES} pairs"),
     };
     if has_interval && tables().any(|(test, _)| !is_moved(test)) {
@@ -450,8 +458,8 @@ fn lines(versus: &Versus, ran: &Circumstances, is_short: bool) -> Vec<(&'static 
     lines.push((
         "         ",
         format!(
-            "Times are of {passes}{half}. Of comparisons of two equal commands, at most {level} % call anything slower or faster; \
-             intervals in brackets are wide enough for that."
+            "Changes in % are of time, not of tok/s. Times are of {passes}{half}. Of comparisons \
+             of two equal commands, at most {level} % call anything slower or faster: so wide are the intervals in brackets."
         ),
     ));
     lines

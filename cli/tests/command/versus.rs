@@ -105,7 +105,7 @@ fn a_table_for_an_issue_has_no_folders() {
     for form in ["--format=md", "--markdown"] {
         let output = versus(&[&program, &slow(&program), "--within", "1ms", form]);
         let said = text(&output.stdout);
-        let again = "- to repeat it: `brickscope versus loads 'SLOW=l_out-1 TIMES=4 loads'`, of [brickscope ";
+        let again = "- to repeat it: `brickscope versus loads 'SLOW=l_out-1 TIMES=4 loads'` (A, then B), of [brickscope ";
         assert!(said.contains(again), "{said}");
         let folder = Path::new(&program).parent().expect("a folder").display().to_string();
         assert!(!said.contains(&folder), "{said}");
